@@ -15,8 +15,8 @@ from ..store.format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
 from ..store.format.retained import RESERVED_PREFIX
 from ..store.state.property_table import PropertyTable
 from ..store.writers.property_writer import PropertyWriter
+from .core.confirmer import Confirmer
 from .core.monitor import Monitor
-from .core.publication.confirmer import Confirmer
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from .admin.temporaries import TemporaryDestinations
 from .config.checks import check_bounds, check_name
 from .consumer.consumer import Consumer, delivered_message
 from .consumer.options import ConsumerOptions, compiled, consumer_options
+from .core.confirmer import Confirmer
 from .core.destinations.queue_state import QueueState
 from .core.monitor import Monitor
-from .core.publication.confirmer import Confirmer
 from .engine.facade_parts import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import PUBLIC as SENDER_PUBLIC

@@ -34,14 +34,14 @@ from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.deliveries.lane_deliveries import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
-from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
-from ..core.model import LaneState
+from ..core.model.lane_deliveries import is_lazy, message_of
+from ..core.model.matching import SelectorMatcher
+from ..core.model.model import LaneState
+from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.monitor import Monitor
-from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")

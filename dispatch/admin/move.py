@@ -17,11 +17,11 @@ from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
+from ..core.confirmer import ThreadConfirmer
 from ..core.destinations.queue_state import QueueState
-from ..core.model import LaneState
+from ..core.model.model import LaneState
 from ..core.monitor import Monitor
 from ..core.owners import DestinationOwners
-from ..core.publication.confirmer import ThreadConfirmer
 from ..core.redelivery.removal import Removals
 from ..selectors.selector import Selector
 from .browse import Browsers

@@ -33,9 +33,9 @@ from ..consumer.processing import (
     report,
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
-from ..core.deliveries.lane_deliveries import PUBLIC as INNER_DELIVERY_PUBLIC
-from ..core.deliveries.lane_deliveries import Delivery, is_in_flight, is_late, is_lazy, mark_seen
-from ..core.model import SelectorGroup
+from ..core.model.lane_deliveries import PUBLIC as INNER_DELIVERY_PUBLIC
+from ..core.model.lane_deliveries import Delivery, is_in_flight, is_late, is_lazy, mark_seen
+from ..core.model.model import SelectorGroup
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
 from .loop_inbox import LoopInbox

@@ -13,10 +13,18 @@ from typing import Final
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import pair
-from ..core.deliveries.lane_deliveries import Delivery, is_lazy
-from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
-from ..core.selector_groups.consumer_memory import OWN_SELECTOR_GROUP_BYTES
-from ..core.selector_groups.distribution_roles import Dispatcher
+from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES
+from ..core.model.distribution_roles import Dispatcher
+from ..core.model.lane_deliveries import Delivery, is_lazy
+from ..core.model.model import (
+    ConsumedDestination,
+    CoreConsumer,
+    Distribution,
+    LaneState,
+    SelectorGroup,
+    TargetList,
+    lane_of,
+)
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
 from .distribution_parts import DistributionParts

@@ -20,9 +20,9 @@ from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
-from ..core.lists.load import Load
 from ..core.memory.watermarks import Watermarks
-from ..core.model import TargetList
+from ..core.model.load import Load
+from ..core.model.model import TargetList
 from ..core.monitor import Monitor
 from .cache_filler import CacheFiller
 from .chooser import LoadChooser

@@ -61,16 +61,19 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
-from ..core.deliveries.lane_deliveries import Delivery, LaneMessages, is_lazy, message_of
-from ..core.deliveries.lane_reader import LaneReader
-from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.destinations.queue_state import QueueState
-from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.memory_rule import MemoryRule
 from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.memory.watermarks import ListObserver, Watermarks
-from ..core.model import (
+from ..core.model.activity import Activity
+from ..core.model.consumer_stage import TAKING
+from ..core.model.distribution_roles import NO_DISPATCH
+from ..core.model.lane_deliveries import Delivery, LaneMessages, is_lazy, message_of
+from ..core.model.lane_reader import LaneReader
+from ..core.model.lane_state_parts import LaneStateParts
+from ..core.model.matching import NO_NAMES
+from ..core.model.model import (
     ConsumedDestination,
     CoreConsumer,
     DestinationStateParts,
@@ -79,11 +82,8 @@ from ..core.model import (
     TargetList,
     consumer_of,
 )
+from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
-from ..core.selector_groups.activity import Activity
-from ..core.selector_groups.consumer_stage import TAKING
-from ..core.selector_groups.distribution_roles import NO_DISPATCH
-from ..core.selector_groups.matching import NO_NAMES
 from ..distribution.distribution_chooser import DistributionChooser
 from ..distribution.distribution_parts import DistributionParts
 from ..loading.eager import EagerLoader

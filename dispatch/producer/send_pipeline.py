@@ -18,10 +18,10 @@ from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ...store.numbering import PRIORITIES
 from ..admission.limits import DestinationLimits, Reservation, Wait
+from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
-from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
-from ..core.lanes.persistent_lane_state import PersistentLaneState
-from ..core.publication.confirmer import Confirmer
+from ..core.model.non_persistent_lane_state import NonPersistentLaneState
+from ..core.model.persistent_lane_state import PersistentLaneState
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .sender_parts import SenderParts

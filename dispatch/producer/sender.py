@@ -37,10 +37,10 @@ from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
 from ...store.numbering import PRIORITIES
 from ..admission.limits import Wait
 from ..config.checks import AT_ONCE, deadline_after
+from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
-from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
-from ..core.lifecycle.lifecycle import Lifecycle
-from ..core.publication.confirmer import Confirmer
+from ..core.model.lifecycle import Lifecycle
+from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .send_pipeline import Batch, SendPipeline, checked_non_persistent, checked_priority

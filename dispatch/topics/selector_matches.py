@@ -7,10 +7,10 @@ from typing import Final
 from ...store.format.record import RecordDamaged
 from ...store.message import HeaderValue
 from ...store.stored_message import StoredMessage
-from ..core.deliveries.contracts import MessageSource
-from ..core.deliveries.lane_deliveries import LaneMessages
-from ..core.model import SelectorGroup
-from ..core.selector_groups.matching import values_of
+from ..core.model.contracts import MessageSource
+from ..core.model.lane_deliveries import LaneMessages
+from ..core.model.matching import values_of
+from ..core.model.model import SelectorGroup
 from ..selectors.selector import FIELD_NAMES, Selector
 
 NOBODY: Final = -1

@@ -22,16 +22,16 @@ from ...store.journal.regions import Region
 from ...store.numbering import BEHIND_ALL, UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.deliveries.contracts import BackingStore
-from ..core.deliveries.lane_deliveries import LaneMessages
 from ..core.destinations.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
-from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
-from ..core.lanes.persistent_lane_state import PersistentLaneState
-from ..core.lifecycle.counting import DestinationTotals
-from ..core.lists.load import Load
-from ..core.model import DestinationStateParts, LaneState, SelectorGroup, TargetList
-from ..core.selector_groups.matching import SelectorMatcher
+from ..core.model.contracts import BackingStore
+from ..core.model.counting import DestinationTotals
+from ..core.model.lane_deliveries import LaneMessages
+from ..core.model.load import Load
+from ..core.model.matching import SelectorMatcher
+from ..core.model.model import DestinationStateParts, LaneState, SelectorGroup, TargetList
+from ..core.model.non_persistent_lane_state import NonPersistentLaneState
+from ..core.model.persistent_lane_state import PersistentLaneState
 from ..selectors.selector import Selector
 from .arrivals import ArrivalOrder
 from .newest_per_key import NewestPerKey

@@ -7,8 +7,8 @@ from ...store.writers.subscription_writer import SubscriptionWriter
 from ..consumer.consumer import Consumer
 from ..consumer.consumer_factory import ConsumerFactory
 from ..consumer.options import ConsumerOptions
+from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..selectors.selector import Selector
 from .registry import TopicRegistry
 from .retained_messages import RetainedMessages

@@ -35,11 +35,11 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
-from ..core.deliveries.lane_deliveries import Delivery
-from ..core.lanes.persistent_lane_state import PersistentLaneState
-from ..core.model import ConsumedDestination, LaneState
+from ..core.confirmer import Confirmer
+from ..core.model.lane_deliveries import Delivery
+from ..core.model.model import ConsumedDestination, LaneState
+from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..host_properties import Properties
 from .staged_acks import HELD_CHARGE_BYTES
 from .staged_non_persistent import NonPersistentTarget

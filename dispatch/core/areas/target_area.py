@@ -25,12 +25,12 @@ from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from ..lists.abstract_target_area import AbstractTargetArea
 from ..memory.memory_owners import MemoryOwners
 from ..memory.watermarks import Watermarks
-from ..model import ConsumedDestination, LaneState, SelectorGroup, TargetList
+from ..model.abstract_target_area import AbstractTargetArea
+from ..model.consumer_memory import LIST_BYTES, selector_group_charge
+from ..model.model import ConsumedDestination, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
-from ..selector_groups.consumer_memory import LIST_BYTES, selector_group_charge
 from .dispatch_area import DispatchArea
 from .list_order import arrange
 from .load_requests import LoadRequests

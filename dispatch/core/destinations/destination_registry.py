@@ -16,9 +16,9 @@ from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
 from ....store.writers.destination_writer import DestinationWriter
 from ...config.temporary_names import raise_if_temporary
-from ..lifecycle.lifecycle import Lifecycle
+from ..confirmer import Confirmer
+from ..model.lifecycle import Lifecycle
 from ..monitor import Monitor
-from ..publication.confirmer import Confirmer
 from .closable_destinations import IdleCloser
 from .destination_opener import DestinationOpener
 from .destination_state import NamedDestinationState

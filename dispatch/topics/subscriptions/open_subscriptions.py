@@ -15,7 +15,7 @@ from ....store.errors import SelectorError
 from ....store.index.subscriptions import Subscriber, Subscriptions
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.destinations.destination_state import NO_LANES
-from ...core.lifecycle.lifecycle import Lifecycle
+from ...core.model.lifecycle import Lifecycle
 from ...core.monitor import Monitor
 from ...core.redelivery.removal import Removals
 from ...core.redelivery.timed_lanes import TimedLanes

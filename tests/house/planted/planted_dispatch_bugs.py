@@ -39,14 +39,14 @@ DISPATCH_BUGS = (
         "ListContents.evict_last",
         "self.direct_bytes -= charge_of(message)",
         "pass",
-        "tests/dispatch/core/lists/test_target_list.py::test_the_last_direct_message_becomes_the_first_reference",
+        "tests/dispatch/core/model/test_target_list.py::test_the_last_direct_message_becomes_the_first_reference",
     ),
     Bug(
         "eviction gives nothing back",
         "Reclaim._shorten",
         "memory.lists_holder.release(charge)",
         "pass",
-        "tests/dispatch/core/lists/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
+        "tests/dispatch/core/model/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
     ),
     Bug(
         "a message that was returned is lost",
@@ -88,7 +88,7 @@ DISPATCH_BUGS = (
         "Publisher.publish_synced",
         "unpublished and unpublished[0][0] <= durable_end",
         "unpublished and durable_end",
-        "tests/dispatch/core/publication/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
+        "tests/dispatch/core/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
     ),
     Bug(
         "a confirmed call is not synced",
@@ -102,7 +102,7 @@ DISPATCH_BUGS = (
         "Sender._store_persistent",
         "journal_end = parts.publisher.hold_until_durable(lane, (message,), charge)",
         "lane.arrive(message)",
-        "tests/dispatch/core/publication/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
+        "tests/dispatch/core/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),
     Bug(
         "small messages pass a large one that waits",

@@ -16,8 +16,8 @@ from ....store.index.fingerprints import Candidate, has_fingerprints
 from ....store.index.pending_lane import JournaledLane, PendingLane
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
-from ..model import ConsumedDestination, LaneState
-from ..selector_groups.matching import NO_NAMES
+from .matching import NO_NAMES
+from .model import ConsumedDestination, LaneState
 
 
 class PersistentLaneState(LaneState):

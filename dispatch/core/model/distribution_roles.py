@@ -17,7 +17,7 @@ from ....store.compiler import trait
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from ..deliveries.lane_deliveries import Delivery, LaneMessages, SettlingConsumer
+from .lane_deliveries import Delivery, LaneMessages, SettlingConsumer
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
 ConsumerT = TypeVar("ConsumerT", bound=SettlingConsumer)

@@ -17,8 +17,8 @@ from enum import Enum
 
 from ....store.errors import Closed
 from ...admission.limits import DestinationLimits, LimitedDestination
-from ..deliveries.lane_deliveries import LaneMessages
 from .counting import NOTHING_COUNTED, DestinationTotals, EarlierCounts
+from .lane_deliveries import LaneMessages
 
 
 class Lifecycle(Enum):

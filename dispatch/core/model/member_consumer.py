@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
-from ..deliveries.lane_deliveries import Delivery, SettlingConsumer
 from .activity import Activity
 from .consumer_stage import ConsumerStage
+from .lane_deliveries import Delivery, SettlingConsumer
 
 
 class MemberConsumer(SettlingConsumer):

@@ -16,41 +16,41 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
-from ...cache.accounting.charge import OVERHEAD_BYTES
-from ...cache.accounting.overdraft import Overdraft
-from ...cache.messages.memory_registry import MemoryRegistry
-from ...cache.messages.message_memory import MessageMemory
-from ...cache.shares import near_bytes
-from ...store.errors import StoreFailed
-from ...store.format.return_record import ReturnedRun
-from ...store.format.state_record import CountedRun
-from ...store.index.fingerprint import BlockSurvey
-from ...store.index.fingerprints import Candidate
-from ...store.index.pending_lane import PendingLane
-from ...store.numbering import UNLIMITED
-from ...store.stored_message import StoredMessage
-from ...store.structures.sequence_set import SequenceSet
-from ..selectors.selector import Selector
-from .deliveries.contracts import LaneCache, LanePendingCache
-from .deliveries.lane_deliveries import Delivery, LaneMessages, counted_runs
-from .deliveries.lane_state_parts import LaneStateParts
-from .lifecycle.lifecycle import DestinationLifecycle
-from .lists.abstract_target_area import AbstractTargetArea
-from .lists.list_contents import NO_MESSAGES
-from .lists.list_supply import ListSupply
-from .lists.load import Load
-from .lists.pager import READ_AGAIN
-from .monitor import Monitor
-from .selector_groups.distribution_roles import (
+from ....cache.accounting.charge import OVERHEAD_BYTES
+from ....cache.accounting.overdraft import Overdraft
+from ....cache.messages.memory_registry import MemoryRegistry
+from ....cache.messages.message_memory import MessageMemory
+from ....cache.shares import near_bytes
+from ....store.errors import StoreFailed
+from ....store.format.return_record import ReturnedRun
+from ....store.format.state_record import CountedRun
+from ....store.index.fingerprint import BlockSurvey
+from ....store.index.fingerprints import Candidate
+from ....store.index.pending_lane import PendingLane
+from ....store.numbering import UNLIMITED
+from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
+from ...selectors.selector import Selector
+from ..monitor import Monitor
+from .abstract_target_area import AbstractTargetArea
+from .contracts import LaneCache, LanePendingCache
+from .distribution_roles import (
     AbstractDistributionChooser,
     Dispatcher,
     Explainer,
     LaneListener,
     MemberCoordinator,
 )
-from .selector_groups.matching import NO_NAMES
-from .selector_groups.member_consumer import MemberConsumer
-from .selector_groups.members import SelectorGroupMembers
+from .lane_deliveries import Delivery, LaneMessages, counted_runs
+from .lane_state_parts import LaneStateParts
+from .lifecycle import DestinationLifecycle
+from .list_contents import NO_MESSAGES
+from .list_supply import ListSupply
+from .load import Load
+from .matching import NO_NAMES
+from .member_consumer import MemberConsumer
+from .members import SelectorGroupMembers
+from .pager import READ_AGAIN
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
