@@ -41,14 +41,13 @@ from .distribution_roles import (
     LaneListener,
     MemberCoordinator,
 )
-from .lane_deliveries import Delivery, LaneMessages, counted_runs
+from .lane_deliveries import Delivery, LaneMessages, MemberConsumer, counted_runs
 from .lane_state_parts import LaneStateParts
 from .lifecycle import DestinationLifecycle
 from .list_contents import NO_MESSAGES
 from .list_supply import ListSupply
 from .load import Load
 from .matching import NO_NAMES
-from .member_consumer import MemberConsumer
 from .members import SelectorGroupMembers
 from .pager import READ_AGAIN
 
