@@ -401,10 +401,10 @@ def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tupl
     runs: list[tuple[int, int]] = []
     content_bytes = count = 0
     while begin < end:
-        found = lane.pending_lane.pending_run(begin, BLOCK_MESSAGES)
-        if found is None or found[0] >= end or (runs and found[0] >> BLOCK_SHIFT != runs[0][0] >> BLOCK_SHIFT):
+        pending = lane.pending_lane.pending_run(begin, BLOCK_MESSAGES)
+        if pending is None or pending[0] >= end or (runs and pending[0] >> BLOCK_SHIFT != runs[0][0] >> BLOCK_SHIFT):
             break
-        first, last = found[0], min(found[1], end - 1)
+        first, last = pending[0], min(pending[1], end - 1)
         begin = first
         for length in lane.pending_lane.lengths(first, last):
             charge = length + OVERHEAD_BYTES

@@ -91,7 +91,7 @@ class Mover:
             admitted = limits.admit_now(sizes, reservation)
             if not admitted:
                 self._confirmer.confirm(self._confirmer.read_journal_end())
-                admitted = self._confirmer.run(limits.wait_for_space(sizes, reservation, self._confirmer.waker()))
+                admitted = self._confirmer.run(limits.wait_for_room(sizes, reservation, self._confirmer.waker()))
             return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
             with suppress(StoreFailed):

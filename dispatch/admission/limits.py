@@ -155,13 +155,13 @@ class DestinationLimits:
         """Whether a send waits for room or has a reservation."""
         return bool(self._waiting or self._reserved_messages)
 
-    def require_space(self, size: int) -> None:
+    def require_room(self, size: int) -> None:
         """Raise StoreFull if one message may not be stored in this section. Requires: the lock."""
         if self._waiting or not self._fitting((size,)):
             raise self._full(size)
 
     def admit_now(self, sizes: Sequence[int], reservation: Reservation, deadline: float | None = None) -> int:
-        """Reserve room for as many of these messages as possible; return how many. 0: the sender must `wait_for_space`.
+        """Reserve room for as many of these messages as possible; return how many. 0: the sender must `wait_for_room`.
 
         The reservation must be given back. deadline: when the sender stops waiting; None: as the policy says. Raises
         StoreFull if the policy does not wait at all; MessageTooLarge. Requires: no lock.
@@ -238,9 +238,9 @@ class DestinationLimits:
         self._reserved_messages -= reservation.messages
         self._reserved_bytes -= reservation.size_bytes
         reservation.messages = reservation.size_bytes = 0
-        self.on_space_freed()
+        self.on_room_freed()
 
-    def on_space_freed(self) -> None:
+    def on_room_freed(self) -> None:
         """Serve waiting senders, because messages may have left the queue. Requires: the lock."""
         while self._waiting:
             first = self._waiting[0]
@@ -263,7 +263,7 @@ class DestinationLimits:
         for sender in self._waiting:
             sender.waker.notify()
 
-    def wait_for_space(
+    def wait_for_room(
         self, sizes: Sequence[int], reservation: Reservation, waker: SenderWaker, deadline: float | None = None
     ) -> Generator[Wait, None, int]:
         """Wait in line until there is room for at least one message, then admit as admit_now does.
@@ -301,7 +301,7 @@ class DestinationLimits:
         """
         if self._is_closed:
             raise Closed(self._closed_what)
-        self.on_space_freed()
+        self.on_room_freed()
         if sender.reservation.messages:
             return 0.0
         now, timeout, deadline = self._monotonic(), self._policy.block_timeout_seconds, sender.deadline

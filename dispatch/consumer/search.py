@@ -104,9 +104,9 @@ class Search:
                 with monitor.lock:
                     self.is_timed_out = deadline is not None and monitor.monotonic() >= deadline
                     with monitor.all_or_broken:
-                        found = self.search_again()
-                    if found is not None:
-                        return found
+                        deliveries = self.search_again()
+                    if deliveries is not None:
+                        return deliveries
                     if self.load is None and not self._wait(deadline):
                         self._waits.arm(consumer.selector_group)
                         return []

@@ -122,10 +122,10 @@ class Settlements:
         destination = consumer.destination
         limits = destination.limits
         if limits is not None:
-            limits.on_space_freed()
+            limits.on_room_freed()
         elif destination.spans_others and destination.is_limited:
             for source in dict.fromkeys(lane_of(delivery).destination for delivery in deliveries):
-                source.on_space_freed()
+                source.on_room_freed()
 
     def make_disk_space(self, full: StoreFull) -> None:
         """Delete at once what earlier acks have freed, because even the reserve is full.

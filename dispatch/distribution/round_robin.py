@@ -51,8 +51,8 @@ class RoundRobinDistribution(OrdinaryDistribution):
             for target in consumer.selector_group.lists
             if target.counterpart is None or target.lane.is_persistent
         )
-        for priority, found in groupby(firsts, lambda target: target.lane.priority):
-            lists = list(found)
+        for priority, of_priority in groupby(firsts, lambda target: target.lane.priority):
+            lists = list(of_priority)
             last = self._served.get(priority, 0)
             begin = next((at for at, target in enumerate(lists) if target.lane.destination.number > last), 0)
             for target in (*lists[begin:], *lists[:begin]):

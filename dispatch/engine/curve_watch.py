@@ -134,16 +134,16 @@ class CurveWatch(ListObserver):
 
 
 def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list[Shares]:
-    found: list[Shares] = []
+    around: list[Shares] = []
     for factor in FACTORS:
         other_bytes = int(limit_bytes * factor)
         if other_bytes < MEMORY_LIMIT_BYTES_MIN:
             continue
         try:
-            found.append(shares_at(other_bytes))
+            around.append(shares_at(other_bytes))
         except SettingsError:
             continue  # index_cache_size takes more than half of the limit
-    return found
+    return around
 
 
 def _mean_charge(target: TargetList, otherwise: float) -> float:

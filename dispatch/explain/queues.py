@@ -271,10 +271,10 @@ def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {destination.name!r}")]
     if places.free and destination.exclusive not in (None, consumer):
         return [exclusive_cause(places.free)]
-    found = ReachableMessages(destination, store.times.now_ms).of(consumer) if places.free else None
-    if found is None:
+    reachable = ReachableMessages(destination, store.times.now_ms).of(consumer) if places.free else None
+    if reachable is None:
         return _elsewhere(store, consumer, places)
-    target, is_direct = found
+    target, is_direct = reachable
     if destination.is_paused:
         return [_paused(destination, places.free)]
     if consumer.credit <= 0:

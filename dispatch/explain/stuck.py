@@ -33,8 +33,8 @@ def why_stuck(store: ExplainedStore, consumer: CoreConsumer) -> tuple[int, str] 
     Requires: the lock is not held.
     """
     assert isinstance(consumer, Consumer), "every consumer of a store is one"
-    found = explain_consumer(store, consumer)
-    reason, sentence = found.causes[0].reason, found.sentence
+    explanation = explain_consumer(store, consumer)
+    reason, sentence = explanation.causes[0].reason, explanation.sentence
     if reason in _NOT_STUCK:
         return None
     if reason == PREFETCH and consumer.in_flight == consumer.delivered:

@@ -459,11 +459,11 @@ class TracePlayer:
                 pass
 
     def _replay(self, lane_number: int) -> LaneReplay:
-        found = self._replays.get(lane_number)
-        if found is None:
+        replay = self._replays.get(lane_number)
+        if replay is None:
             parts, empty_lane = self.destination_state_parts, self.store.empty_lane
-            found = self._replays[lane_number] = LaneReplay(parts, empty_lane, lane_number)
-        return found
+            replay = self._replays[lane_number] = LaneReplay(parts, empty_lane, lane_number)
+        return replay
 
     # ------------------------------------------------------------------ arrivals
 

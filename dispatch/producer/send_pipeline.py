@@ -168,7 +168,7 @@ class SendPipeline:
         if not admitted:
             # Publish first, because a sender may wait for its own messages to be acknowledged.
             self._confirmer.confirm(self._parts.confirmer.read_journal_end())
-            admitted = yield from limits.wait_for_space(sizes, reservation, self._confirmer.waker(), batch.deadline)
+            admitted = yield from limits.wait_for_room(sizes, reservation, self._confirmer.waker(), batch.deadline)
         return admitted
 
     def _store_reserved(

@@ -219,7 +219,7 @@ class Sender:
                         monitor.yield_interpreter()
                     monitor.entries += 1
                     if self._limits is not None:
-                        self._limits.require_space(len(properties) + len(body))
+                        self._limits.require_room(len(properties) + len(body))
                     if expires_at:
                         sequence = parts.message_store.add_expiring(
                             lane.destination_lane, now_ms, properties, body, expires_at
@@ -275,7 +275,7 @@ class Sender:
                     if monitor.is_closed:
                         raise Closed("the store")
                     if self._limits is not None:
-                        self._limits.require_space(len(properties) + len(body))
+                        self._limits.require_room(len(properties) + len(body))
                     sequence = lane.add(now_ms, properties, body)
                 except BaseException as error:
                     monitor.lock.break_by(error)

@@ -45,12 +45,12 @@ class SelectorMatches:
 
     def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
         """Return whether a selector matches the arriving message. Requires: the lock, and that `is_about` is true."""
-        found = self._matches.get(selector.text)
-        if found is None:
+        is_match = self._matches.get(selector.text)
+        if is_match is None:
             if self._values is None:
                 self._values = values_of(source, message, FIELD_NAMES)
-            found = self._matches[selector.text] = selector.matches(self._values)
-        return found
+            is_match = self._matches[selector.text] = selector.matches(self._values)
+        return is_match
 
 
 class SubscriptionSelectorGroup(SelectorGroup):

@@ -165,7 +165,7 @@ class SubscribedTopicState(NamedDestinationState):
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state to report for each durable subscription, by name."""
-        return (found for name in self.durable_names if (found := self.subscription_for_report(name)) is not None)
+        return filter(None, map(self.subscription_for_report, self.durable_names))
 
     def note_neighbours(self) -> None:
         """Tell the only subscription so far that another one is read now. O(messages of its lists)."""
@@ -179,17 +179,17 @@ class SubscribedTopicState(NamedDestinationState):
 
         O(subscriptions that are read).
         """
-        found: list[int] = []
+        fronts: list[int] = []
         for subscription in self.online:  # inlined: each load asks three times, for hundreds of subscriptions
             lane = subscription.lanes[priority]
             if lane is None or lane is but:
                 continue
             sole = lane.sole_list
             if sole is not None:
-                found.append(sole.first_to_load if sole.returned or sole.references else sole.frontier)
+                fronts.append(sole.first_to_load if sole.returned or sole.references else sole.frontier)
             else:
-                found += [target.first_to_load for target in subscription.lists_over(lane)]
-        return found
+                fronts += [target.first_to_load for target in subscription.lists_over(lane)]
+        return fronts
 
     def subscriptions(self) -> list[SubscriptionState]:
         """Return the subscriptions that are read or have state in RAM; kept durable ones are first."""

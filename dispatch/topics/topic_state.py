@@ -179,10 +179,10 @@ class TopicState(SubscribedTopicState):
         yield from (each for each in self.durable_subscriptions() if each not in self.online)
 
     def _slowest(self, size: Callable[[LaneState], int]) -> int:
-        found = (
+        lanes_of_fan_outs = (
             [lane for each in self.subscriptions() if (lane := each.non_persistent_lanes[at])] for at in self.fan_outs
         )
-        return sum(max(map(size, lanes), default=0) for lanes in found)
+        return sum(max(map(size, lanes), default=0) for lanes in lanes_of_fan_outs)
 
     def make_lane(self, priority: int, message_store: MessageStore) -> TopicLaneState:
         pending_lane = message_store.lane(self.number, priority)

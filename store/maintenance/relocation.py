@@ -321,11 +321,11 @@ class Relocation:
         while counts.scanned_bytes < scanned_to and counts.appended_bytes < copied_to:
             piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
             with self._lock:
-                found = self._found(source, piece)
-            if found is None:
+                live = self._found(source, piece)
+            if live is None:
                 return True
             if not source.is_naming:
-                for records in batches(found):
+                for records in batches(live):
                     if not self._live_copying.copy(source, records):
                         return self._left.is_left(source.data_log)
             if source.lanes is not None:
@@ -356,8 +356,8 @@ class Relocation:
             self._finish(source, use)
             return None
         search = self._live_search
-        found = search.in_piece(source, piece) if piece is not None else search.in_index(source)
-        return found if not source.is_naming or self._survivor_naming.note(source, found) else None
+        live = search.in_piece(source, piece) if piece is not None else search.in_index(source)
+        return live if not source.is_naming or self._survivor_naming.note(source, live) else None
 
     def _finish(self, source: RelocationSource, use: DataLogUse | None) -> None:
         """Finish with a data log that was scanned, or has nothing live any more. Requires: the lock."""

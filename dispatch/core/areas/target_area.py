@@ -96,8 +96,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def subscribe(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
         """Return the selector group for this selector; make it with its lists if it is new."""
         self._traffic.subscribes(destination)
-        found = destination.selector_groups.get(selector.text if selector is not None else None)
-        return found if found is not None else self._add_selector_group(destination, selector)
+        selector_group = destination.selector_groups.get(selector.text if selector is not None else None)
+        return selector_group if selector_group is not None else self._add_selector_group(destination, selector)
 
     def _add_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
         """Make a selector group with a list over each lane. From the second group on, the lists need claims."""

@@ -193,13 +193,13 @@ class CurveSampler:
 
     def watermarks_of(self, lists: int, rate: float | None) -> Sequence[int]:
         """Return the high watermark that each limit grants to a list that was not measured with the others."""
-        found = self._watermarks.get((lists, rate))
-        if found is None:
+        watermarks = self._watermarks.get((lists, rate))
+        if watermarks is None:
             if len(self._watermarks) >= 64:
                 self._watermarks.clear()
-            found = [high_watermark_bytes(shares.limit_bytes, lists, rate) for shares in self._shares]
-            self._watermarks[lists, rate] = found
-        return found
+            watermarks = [high_watermark_bytes(shares.limit_bytes, lists, rate) for shares in self._shares]
+            self._watermarks[lists, rate] = watermarks
+        return watermarks
 
     def _room(self, track: ListTrack, at: int, in_flight: float) -> float:
         """Return what a limit leaves to this list, direct and overflowed, when all others have theirs."""

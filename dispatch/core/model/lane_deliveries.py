@@ -302,9 +302,9 @@ class LaneMessages(ABC):
 
     def _pending_within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of a run that are pending."""
-        while (found := self.pending_lane.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
-            yield found[0], min(found[1], last)
-            first = found[1] + 1
+        while (run := self.pending_lane.pending_run(first, BLOCK_MESSAGES)) is not None and run[0] <= last:
+            yield run[0], min(run[1], last)
+            first = run[1] + 1
 
     @property
     def free_messages(self) -> int:

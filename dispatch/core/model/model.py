@@ -430,7 +430,7 @@ class LaneState(LaneMessages):
         self.distribution.settled(self, first, messages)
         if self.delivery_counts is not None:
             self.trim_delivery_counts(first, last)
-        self.destination.on_space_freed()
+        self.destination.on_room_freed()
 
     def count_as_dead_letters(self, messages: int) -> None:
         """Count so many messages as dead letters that were counted as acknowledged."""

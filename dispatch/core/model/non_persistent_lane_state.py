@@ -198,8 +198,8 @@ class NonPersistentLaneState(LaneState):
         if delivery is not None and not is_lazy(delivery):
             return message_of(delivery)
         # A message that came back may be in another list.
-        found = (target.peek(sequence) for target in self.destination.lists_over(self))
-        return next((message for message in found if message is not None), None)
+        copies = (target.peek(sequence) for target in self.destination.lists_over(self))
+        return next((message for message in copies if message is not None), None)
 
 
 class TmpPager(Pager):

@@ -281,8 +281,8 @@ class AckDeadlines:
         extended = self._watched[consumer_of(delivery)].extended
         if not extended:
             return False
-        found = extended.get((lane_of(delivery), delivery.sequence))
-        return found is not None and found[0] == delivery.number
+        extension = extended.get((lane_of(delivery), delivery.sequence))
+        return extension is not None and extension[0] == delivery.number
 
     def _collect_extended(self, now: float, late: list[Delivery]) -> None:
         """Collect deliveries whose extended deadline has passed. O(extended deliveries)."""

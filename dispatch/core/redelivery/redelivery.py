@@ -173,10 +173,10 @@ class Redelivery:
 
 
 def _by_lane(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
-    found: dict[LaneState, list[Delivery]] = {}
+    by_lane: dict[LaneState, list[Delivery]] = {}
     for delivery in deliveries:
-        found.setdefault(lane_of(delivery), []).append(delivery)
-    return found
+        by_lane.setdefault(lane_of(delivery), []).append(delivery)
+    return by_lane
 
 
 def _runs(sequences: Iterable[int]) -> list[tuple[int, int]]:

@@ -91,7 +91,7 @@ class Removals:
         if gone:
             self._delayed.cancel(lane, gone)
             self._target_area.forget(lane, gone)
-        lane.destination.on_space_freed()
+        lane.destination.on_room_freed()
 
     def empty_lane(self, lane: LaneState) -> None:
         """Empty a lane that is about to go, so that senders, loads and deliveries that still know it find nothing in

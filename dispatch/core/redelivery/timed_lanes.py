@@ -100,7 +100,7 @@ class TimedLanes:
             lane.expired += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
             if lane.delivery_counts is not None:
                 lane.trim_delivery_counts(sequence, sequence)
-            lane.destination.on_space_freed()
+            lane.destination.on_room_freed()
             return
         swept = lane.expiry_lane_state
         if swept not in self._met:

@@ -149,7 +149,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
         subscription.lanes = NO_LANES
         if subscription.limits is not None:
-            subscription.limits.on_space_freed()
+            subscription.limits.on_room_freed()
 
     def forget(self, subscription: SubscriptionState) -> None:
         """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
@@ -157,7 +157,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         self._drop_non_persistent(subscription)
         subscription.discard_cached()
         if subscription.limits is not None:
-            subscription.limits.on_space_freed()
+            subscription.limits.on_room_freed()
 
     def delete(self, subscription: SubscriptionState) -> None:
         """End a subscription of a deleted topic, and its consumer. Requires: the lock."""

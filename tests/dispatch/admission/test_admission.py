@@ -189,7 +189,7 @@ def test_who_comes_before_those_who_wait_know_of_room_is_refused_by_the_limit(on
             queue.send(b"3", timeout=0.0)
         assert any("max_messages=1" in cause.holder for cause in bay.bay.explain(queue).causes)
         with bay.lock:
-            limits_of(queue).on_space_freed()
+            limits_of(queue).on_room_freed()
         first.end()
     assert queue.depth == 1
     assert_all_given_back(queue)
