@@ -55,7 +55,7 @@ class Deduplication:
         self._make_room = make_room
         self._account = account or Unlimited()
         self._window_of = window_of
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._held_bytes = 0
         self._sizes: dict[int, int] = {}
         self._windows: dict[tuple[int, bytes], _Window] = {}
@@ -161,7 +161,7 @@ class Deduplication:
 
     def resize(self, limit_bytes: int) -> None:
         """Set the memory limit of the windows; forget what is above it, oldest ids first."""
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._shrink(limit_bytes, None)
 
     @property
@@ -180,7 +180,7 @@ class Deduplication:
 
     def _reserve(self, charge_bytes: int, but: _Window | None) -> bool:
         """Charge for an id or a window. The window `but` stays, though it may lose ids for this."""
-        if not self._shrink(self._limit_bytes - charge_bytes, but):
+        if not self._shrink(self.limit_bytes - charge_bytes, but):
             return False
         if not self._account.reserve(charge_bytes):
             self._make_room(ROOM_BYTES)
@@ -251,7 +251,7 @@ class Deduplication:
         self._account.release(charge_bytes)
 
     def _check(self) -> None:
-        assert self._held_bytes == self.held_bytes <= max(self._limit_bytes, 0)
+        assert self._held_bytes == self.held_bytes <= max(self.limit_bytes, 0)
         assert {window for _, _, window in self._oldest if not window.is_gone} == set(self._windows.values())
         for key, window in self._windows.items():
             assert window.key == key and not window.is_gone

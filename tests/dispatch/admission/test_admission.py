@@ -38,7 +38,7 @@ def limits_of(queue: Queue) -> DestinationLimits:
 
 def assert_all_given_back(queue: Queue) -> None:
     limits = limits_of(queue)
-    assert (limits._reserved_messages, limits._reserved_bytes, len(limits.blocked())) == (0, 0, 0)
+    assert (limits.reserved_messages, limits.reserved_bytes, len(limits.blocked())) == (0, 0, 0)
 
 
 def waiting_sender(bay: SimulatedBay, call: Callable[[], object]) -> Sender:

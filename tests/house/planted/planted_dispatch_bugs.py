@@ -78,7 +78,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a load that is given up keeps its charge",
-        "EagerLoader._abandon",
+        "EagerLoader.abandon",
         "load.target.release(load.reserved_bytes)",
         "pass",
         "tests/dispatch/loading/test_eager_loader.py::test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_for_the_rest",
@@ -143,7 +143,7 @@ DISPATCH_BUGS = (
     Bug(
         "an extended delivery is late as any other",
         "AckDeadlines._is_extended",
-        "return found is not None and found[0] == delivery.number",
+        "return extension is not None and extension[0] == delivery.number",
         "return False",
         "tests/dispatch/core/redelivery/test_ack_deadline.py::test_extend_gives_so_many_seconds_from_now_on_again_and_again",
     ),
@@ -209,7 +209,7 @@ DISPATCH_BUGS = (
     Bug(
         "a non-persistent message of a transaction is sent at once",
         "Transaction.add_non_persistent",
-        "self._non_persistent.add(target, timestamp, properties, body, found)",
+        "self._non_persistent.add(target, timestamp, properties, body, sent)",
         "target.add(timestamp, properties, body)",
         f"{EVERYTHING}::test_each_subscription_gets_what_a_transaction_sent_to_its_topic_with_the_commit",
     ),
