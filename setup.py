@@ -117,9 +117,9 @@ FACADES = {
         "drain",
         "close",
     ),
-    "core.deliveries.lane_deliveries.Delivery": ("ack", "nack", "reject", "extend"),
+    "core.model.lane_deliveries.Delivery": ("ack", "nack", "reject", "extend"),
     # What overrides a facade's method is one itself, and the other way round.
-    "core.deliveries.lane_deliveries.SettlingConsumer": ("ack", "nack", "release", "reject", "extend"),
+    "core.model.lane_deliveries.MemberConsumer": ("ack", "nack", "release", "reject", "extend"),
     "planning.player.PlayedConsumer": ("ack", "nack", "release", "reject", "extend"),
     "transactions.transaction.Transaction": ("prepare",),
     "memory_forebay.MemoryForebay": ("advance",),

@@ -9,8 +9,8 @@ from forebay.benchmarks.calibration import AgainstFloor
 from forebay.benchmarks.inside import areas_of, index_of
 from forebay.cache.accounting.charge import charge_of
 from forebay.dispatch.core.destinations.queue_state import QueueState
-from forebay.dispatch.core.lanes.queue_lane_state import QueueLaneState
-from forebay.dispatch.core.model import SelectorGroup, TargetList
+from forebay.dispatch.core.model.model import SelectorGroup, TargetList
+from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.store.stored_message import StoredMessage
 from forebay.store.structures.sequence_set import SequenceSet
 
@@ -21,7 +21,9 @@ CHARGE = charge_of(ENTRIES[0])
 
 
 def empty(bay: forebay.Forebay) -> TargetList:
-    lane = QueueLaneState(QueueState(areas_of(bay).destination_state_parts, 1, "bench"), index_of(bay).lane(1, 4), "")
+    lane = PersistentLaneState(
+        QueueState(areas_of(bay).destination_state_parts, 1, "bench"), index_of(bay).lane(1, 4), ""
+    )
     target = TargetList(lane, SelectorGroup(None), areas_of(bay).memory.consumer_memory)
     target.move_high_watermark(1 << 30, 1.0)
     return target

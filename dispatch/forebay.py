@@ -28,7 +28,7 @@ from .config.policy import is_pattern
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
-from .core.model import CoreConsumer
+from .core.model.model import CoreConsumer
 from .engine.assembly.environment import Environment
 from .engine.assembly.housekeeping import ExplainFunctions
 from .engine.engine import Engine
@@ -93,8 +93,8 @@ class Forebay:
         """
         check_codec(codec)
         parts = self._engine.queue_parts
-        found = Queue(parts, parts.queues.open_or_create(check_name(name), parts.confirmer))
-        return found if codec is None else TypedQueue(found, codec)
+        queue_of_bytes = Queue(parts, parts.queues.open_or_create(check_name(name), parts.confirmer))
+        return queue_of_bytes if codec is None else TypedQueue(queue_of_bytes, codec)
 
     @overload
     def topic(self, name: str) -> Topic: ...
@@ -115,10 +115,10 @@ class Forebay:
         check_codec(codec)
         checked, parts = check_topic_name(name), self._engine.topic_parts
         if is_pattern(checked) and not parts.topics.exists(checked):
-            found: Topic = TopicPattern(parts, checked)
+            topic_of_bytes: Topic = TopicPattern(parts, checked)
         else:
-            found = Topic(parts, parts.topics.open_or_create(checked, parts.confirmer))
-        return found if codec is None else TypedTopic(found, codec)
+            topic_of_bytes = Topic(parts, parts.topics.open_or_create(checked, parts.confirmer))
+        return topic_of_bytes if codec is None else TypedTopic(topic_of_bytes, codec)
 
     @property
     def properties(self) -> Properties:

@@ -15,8 +15,8 @@ from ..store.format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
 from ..store.format.retained import RESERVED_PREFIX
 from ..store.state.property_table import PropertyTable
 from ..store.writers.property_writer import PropertyWriter
+from .core.confirmer import Confirmer
 from .core.monitor import Monitor
-from .core.publication.confirmer import Confirmer
 
 T = TypeVar("T")
 
@@ -102,10 +102,10 @@ class Properties(MutableMapping[str, bytes]):
     # ------------------------------------------------------------------ reading
 
     def __getitem__(self, name: str) -> bytes:
-        found = self._source.find(name) if isinstance(name, str) else None
-        if found is None:
+        value = self._source.find(name) if isinstance(name, str) else None
+        if value is None:
             raise KeyError(name)
-        return found
+        return value
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._source.find(name) is not None
@@ -188,15 +188,15 @@ class Properties(MutableMapping[str, bytes]):
     def setdefault(self, name: str, default: Any = None, /) -> Any:
         """Return a property; if there is none of that name, set it to the default first."""
         check_property_name(name)
-        found = default
+        value = default
 
         def take(known: Mapping[str, bytes]) -> Changes:
-            nonlocal found
-            found = known[name] if name in known else _checked_value(default)
-            return {} if name in known else {name: found}
+            nonlocal value
+            value = known[name] if name in known else _checked_value(default)
+            return {} if name in known else {name: value}
 
         self._source.change(take)
-        return found
+        return value
 
     def clear(self) -> None:
         """Delete all properties with one record."""

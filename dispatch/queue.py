@@ -13,9 +13,9 @@ from .admin.temporaries import TemporaryDestinations
 from .config.checks import check_bounds, check_name
 from .consumer.consumer import Consumer, delivered_message
 from .consumer.options import ConsumerOptions, compiled, consumer_options
+from .core.confirmer import Confirmer
 from .core.destinations.queue_state import QueueState
 from .core.monitor import Monitor
-from .core.publication.confirmer import Confirmer
 from .engine.facade_parts import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import PUBLIC as SENDER_PUBLIC
@@ -268,10 +268,10 @@ class Queue(Sender):
     def _other(self, queue: object) -> QueueState:
         if not isinstance(queue, Queue) or queue.monitor is not self.monitor:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
-        with queue._held_reopened() as found:
-            found.raise_if_deleted()
-            queue._bind(found)
-        return found
+        with queue._held_reopened() as destination:
+            destination.raise_if_deleted()
+            queue._bind(destination)
+        return destination
 
     def delete(self) -> None:
         """Delete the queue with everything in it: its messages never come again, and its consumers are closed.

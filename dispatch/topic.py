@@ -15,10 +15,10 @@ from .admin.temporaries import TemporaryDestinations
 from .config.checks import check_name
 from .consumer.consumer import Consumer
 from .consumer.options import ConsumerOptions, consumer_options
+from .core.confirmer import Confirmer
 from .core.destinations.destination_state import NamedDestinationState
-from .core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from .core.model.non_persistent_lane_state import NonPersistentLaneState
 from .core.monitor import Monitor
-from .core.publication.confirmer import Confirmer
 from .engine.facade_parts import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.send_pipeline import Batch

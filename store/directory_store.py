@@ -121,7 +121,7 @@ class DirectoryStore:
         reads: IndexReads,
         steady_clock: SteadyClock,
         sync_mark: SyncMark,
-        found: RecoveredJournal,
+        recovered: RecoveredJournal,
         now: float,
     ) -> None:
         """Make the parts of a store above what recovery has filled; `begin` begins its journal.
@@ -138,9 +138,9 @@ class DirectoryStore:
         self.metadata_store, self.index = journaled.metadata, journaled.index
         self.subscriptions, self.branches = journaled.subscriptions, journaled.branches
         self.duplicates, self.host_properties = journaled.duplicates, journaled.properties
-        self.destination_table, self.imports = found.destinations, found.imports
-        self.journal = self._make_journal(environment, found)
-        self.checkpointer = self._make_checkpointer(found.replay_position)
+        self.destination_table, self.imports = recovered.destinations, recovered.imports
+        self.journal = self._make_journal(environment, recovered)
+        self.checkpointer = self._make_checkpointer(recovered.replay_position)
         self.message_store = self._make_message_store(reads)
         self.attestation = Attestation(self.journal, self.checkpointer, self._lock)
         self.disk_use = DiskUse(self.journal, self.index, sync_mark, self._lock)
@@ -177,7 +177,7 @@ class DirectoryStore:
             clock=self._clock,
         )
 
-    def _make_journal(self, environment: StoreEnvironment, found: RecoveredJournal) -> Journal:
+    def _make_journal(self, environment: StoreEnvironment, recovered: RecoveredJournal) -> Journal:
         return Journal(
             self._disk,
             self._lock,
@@ -188,7 +188,7 @@ class DirectoryStore:
             random_salt=environment.random_salt,
             first_record=self._first_record,
             has_reserve=True,
-            store_limit_bytes=store_limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
+            store_limit_bytes=store_limit_bytes(self._options.store_limit, self._disk, sum(recovered.sizes.values())),
         )
 
     def _make_checkpointer(self, replay_position: int) -> Checkpointer:
@@ -272,23 +272,23 @@ class DirectoryStore:
 
     # ------------------------------------------------------------------ opening and closing
 
-    def begin(self, found: RecoveredJournal) -> None:
+    def begin(self, recovered: RecoveredJournal) -> None:
         """Record that a new epoch has begun, in its first data log, and checkpoint what recovery found.
 
         Requires: no other thread uses the store.
         """
-        self.journal.sizes.update(found.sizes)
-        epoch = found.epoch + 1
+        self.journal.sizes.update(recovered.sizes)
+        epoch = recovered.epoch + 1
         # Do this before the first record of the epoch: after a crash from here on, no epoch may be used twice.
-        write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, found.end, is_clean=False))
+        write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, recovered.end, is_clean=False))
         self._destinations_file.remove()
         with self._lock:
-            self.journal.start(found.next_data_log, found.next_log_sequence, epoch, self._sync_mark.note)
-        for data_log in found.sizes:
+            self.journal.start(recovered.next_data_log, recovered.next_log_sequence, epoch, self._sync_mark.note)
+        for data_log in recovered.sizes:
             self.index.use(data_log)
         self.journal.sync()
-        if found.leftovers:
-            self.cleanup.remover.discard(list(found.leftovers))
+        if recovered.leftovers:
+            self.cleanup.remover.discard(list(recovered.leftovers))
         self._reads.serve(self.checkpointer.discard_index)
         self.subscriptions.shrink_all_to_rows()
         self.index.shrink_all_to_rows()

@@ -68,14 +68,14 @@ class _Opening:
         try:
             reads = IndexReads(metadata)
             journaled = self._make_state(metadata, reads)
-            found = self._recover(journaled)
-            store = self._make_store(journaled, reads, found)
+            recovered = self._recover(journaled)
+            store = self._make_store(journaled, reads, recovered)
         except BaseException:
             metadata.close()
             raise
         try:
-            store.begin(found)
-            return store, self._reported(store, found, keeps_index=metadata.is_persistent)
+            store.begin(recovered)
+            return store, self._reported(store, recovered, keeps_index=metadata.is_persistent)
         except BaseException:
             store.abandon()
             raise
@@ -107,7 +107,7 @@ class _Opening:
     def _recover(self, journaled: JournaledState) -> RecoveredJournal:
         """Bring index and tables up to the journal; return what recovery found."""
         environment = self._environment
-        found = recover(
+        recovered = recover(
             journaled,
             self._marker,
             self._store_id,
@@ -119,15 +119,15 @@ class _Opening:
         )
         journaled.branches.forget_open()
         journaled.properties.charge()
-        journaled.index.keep_delayed(found.destinations.keys() | journaled.subscriptions.numbers())
-        return found
+        journaled.index.keep_delayed(recovered.destinations.keys() | journaled.subscriptions.numbers())
+        return recovered
 
-    def _make_store(self, journaled: JournaledState, reads: IndexReads, found: RecoveredJournal) -> DirectoryStore:
+    def _make_store(self, journaled: JournaledState, reads: IndexReads, recovered: RecoveredJournal) -> DirectoryStore:
         environment = self._environment
         steady_clock = SteadyClock(environment.clock.time_ms, environment.clock.monotonic)
         steady_clock.advance_to(journaled.index.latest_ms)
         # From here on no epoch may be used twice, whatever a crash leaves: the sync mark is of the new one.
-        sync_mark = SyncMark(environment.disk, self._store_id, found.epoch + 1)
+        sync_mark = SyncMark(environment.disk, self._store_id, recovered.epoch + 1)
         try:
             return DirectoryStore(
                 environment=environment,
@@ -137,15 +137,15 @@ class _Opening:
                 reads=reads,
                 steady_clock=steady_clock,
                 sync_mark=sync_mark,
-                found=found,
+                recovered=recovered,
                 now=self._began,
             )
         except BaseException:
             sync_mark.close()
             raise
 
-    def _reported(self, store: DirectoryStore, found: RecoveredJournal, *, keeps_index: bool) -> RecoveryReport:
-        report = found.report(
+    def _reported(self, store: DirectoryStore, recovered: RecoveredJournal, *, keeps_index: bool) -> RecoveryReport:
+        report = recovered.report(
             was_clean=self._is_new or (self._marker is not None and self._marker.is_clean),
             has_index=not self._is_new and keeps_index,
             prepared=len(store.branches.prepared),

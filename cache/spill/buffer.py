@@ -231,23 +231,23 @@ class SpillBuffer(HeldMessages):
         if not messages:
             return []
         if len(messages) <= BATCH_MESSAGES and 2 * self._bytes[key] <= 3 * BATCH_BYTES:
-            found = sorted(messages.values())
+            of_batch = sorted(messages.values())
         else:
-            found = self._first_messages(messages)
-        if self.arriving == (key, found[-1][0]):
-            found.pop()
-        return found
+            of_batch = self._first_messages(messages)
+        if self.arriving == (key, of_batch[-1][0]):
+            of_batch.pop()
+        return of_batch
 
     def _first_messages(self, messages: dict[int, StoredMessage]) -> list[StoredMessage]:
-        found: list[StoredMessage] = []
+        batch: list[StoredMessage] = []
         room = BATCH_BYTES
         for sequence in sorted(messages)[:BATCH_MESSAGES]:
             message = messages[sequence]
             room -= charge_of(message)
-            if found and room < 0:
+            if batch and room < 0:
                 break
-            found.append(message)
-        return found
+            batch.append(message)
+        return batch
 
     def lanes_needing(self, number: int, batch: Sequence[StoredMessage]) -> list[tuple[int, int]]:
         """Return the lanes of a pool that need messages of a batch, each with a bit for each message."""
@@ -256,11 +256,11 @@ class SpillBuffer(HeldMessages):
         for at, message in enumerate(batch):
             needed = pool.needed[message[0]]
             alike[needed] = alike.get(needed, 0) | 1 << at
-        found = (
+        bits_by_lane = (
             (lane_number, sum(bits for needed, bits in alike.items() if needed & bit))
             for lane_number, bit in pool.lanes.items()
         )
-        return [(lane_number, bits) for lane_number, bits in found if bits]
+        return [(lane_number, bits) for lane_number, bits in bits_by_lane if bits]
 
     def remove_written(self, key: int, messages: Sequence[StoredMessage]) -> None:
         """Drop messages of a key that were written."""

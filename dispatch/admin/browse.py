@@ -34,14 +34,14 @@ from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.deliveries.lane_deliveries import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
-from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
-from ..core.model import LaneState
+from ..core.model.lane_deliveries import is_lazy, message_of
+from ..core.model.matching import SelectorMatcher
+from ..core.model.model import LaneState
+from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.monitor import Monitor
-from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")
@@ -401,10 +401,10 @@ def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tupl
     runs: list[tuple[int, int]] = []
     content_bytes = count = 0
     while begin < end:
-        found = lane.pending_lane.pending_run(begin, BLOCK_MESSAGES)
-        if found is None or found[0] >= end or (runs and found[0] >> BLOCK_SHIFT != runs[0][0] >> BLOCK_SHIFT):
+        pending = lane.pending_lane.pending_run(begin, BLOCK_MESSAGES)
+        if pending is None or pending[0] >= end or (runs and pending[0] >> BLOCK_SHIFT != runs[0][0] >> BLOCK_SHIFT):
             break
-        first, last = found[0], min(found[1], end - 1)
+        first, last = pending[0], min(pending[1], end - 1)
         begin = first
         for length in lane.pending_lane.lengths(first, last):
             charge = length + OVERHEAD_BYTES

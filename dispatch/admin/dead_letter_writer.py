@@ -18,10 +18,10 @@ from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..config.redelivery_delays import ATTEMPTS, FROM, REASON, SUBSCRIPTION, TIME, dead_letter_headers
+from ..core.confirmer import Confirmer
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
-from ..core.model import LaneState
+from ..core.model.model import LaneState
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.removal import Removals
 from .transfer import BATCH_BLOCKS, LaneTransfer
 

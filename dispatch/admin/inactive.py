@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from ..core.confirmer import Confirmer
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.queue_registry import QueueRegistry
-from ..core.lifecycle.lifecycle import Lifecycle
+from ..core.model.lifecycle import Lifecycle
 from ..core.monitor import Monitor, in_sections
-from ..core.publication.confirmer import Confirmer
 from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction_registry import TransactionRegistry

@@ -17,11 +17,11 @@ from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
+from ..core.confirmer import ThreadConfirmer
 from ..core.destinations.queue_state import QueueState
-from ..core.model import LaneState
+from ..core.model.model import LaneState
 from ..core.monitor import Monitor
 from ..core.owners import DestinationOwners
-from ..core.publication.confirmer import ThreadConfirmer
 from ..core.redelivery.removal import Removals
 from ..selectors.selector import Selector
 from .browse import Browsers
@@ -91,7 +91,7 @@ class Mover:
             admitted = limits.admit_now(sizes, reservation)
             if not admitted:
                 self._confirmer.confirm(self._confirmer.read_journal_end())
-                admitted = self._confirmer.run(limits.wait_for_space(sizes, reservation, self._confirmer.waker()))
+                admitted = self._confirmer.run(limits.wait_for_room(sizes, reservation, self._confirmer.waker()))
             return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
             with suppress(StoreFailed):

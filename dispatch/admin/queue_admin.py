@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
 from ...store.writers.destination_writer import DestinationWriter
+from ..core.confirmer import Confirmer
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
-from ..core.lifecycle.lifecycle import Lifecycle
-from ..core.model import LaneState
+from ..core.model.lifecycle import Lifecycle
+from ..core.model.model import LaneState
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction_registry import TransactionRegistry
 

@@ -12,11 +12,11 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.lane_deliveries import Delivery, HeldCheck, content_of, is_lazy
+from ..core.confirmer import Confirmer
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
-from ..core.model import LaneState, consumer_of, lane_of
+from ..core.model.lane_deliveries import Delivery, HeldCheck, content_of, is_lazy
+from ..core.model.model import LaneState, consumer_of, lane_of
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction import Transaction
 from .dead_letter_writer import BATCH_MESSAGES, DeadLetterWriter

@@ -14,10 +14,10 @@ from ...store.errors import ForebayError, StoreFull, TransactionError
 from ...store.format.destination_table import DestinationTable
 from ...store.format.state_record import TOPIC
 from ..config.temporary_names import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
+from ..core.confirmer import Confirmer
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
 from ..topics.topic_state import TopicState

@@ -68,11 +68,11 @@ class DuplicateWindows:
         self.persistent.resize(self._limit_bytes(shares))
         self.non_persistent.resize(self._limit_bytes(shares))
 
-    def is_stored(self, found: Identity) -> bool:
+    def is_stored(self, sent: Identity) -> bool:
         """Return whether the message is in a window. TransactionError: a transaction without an outcome has it."""
-        if self.persistent.deciding_transaction(found) is not None:
+        if self.persistent.deciding_transaction(sent) is not None:
             raise TransactionError("a transaction without an outcome has sent this message id: wait for it to end")
-        return self.persistent.has_seen(found) or self.non_persistent.has_seen(found)
+        return self.persistent.has_seen(sent) or self.non_persistent.has_seen(sent)
 
     @property
     def forgotten(self) -> int:
@@ -104,5 +104,5 @@ def identity_of(destination: int, properties: bytes) -> Identity | None:
 
     None: it has no id of its own.
     """
-    found = own_identity(properties)
-    return identity(destination, *found) if found is not None else None
+    own = own_identity(properties)
+    return identity(destination, *own) if own is not None else None

@@ -144,8 +144,8 @@ class DestinationLimits:
         self._lock = lock
         self._all_or_broken = AllOrBroken(lock)
         self._monotonic = monotonic
-        self._reserved_messages = 0
-        self._reserved_bytes = 0
+        self.reserved_messages = 0
+        self.reserved_bytes = 0
         self._waiting: deque[LimitWaiter] = deque()
         self._is_closed = False
         self._closed_what = ""
@@ -153,15 +153,15 @@ class DestinationLimits:
     @property
     def has_senders(self) -> bool:
         """Whether a send waits for room or has a reservation."""
-        return bool(self._waiting or self._reserved_messages)
+        return bool(self._waiting or self.reserved_messages)
 
-    def require_space(self, size: int) -> None:
+    def require_room(self, size: int) -> None:
         """Raise StoreFull if one message may not be stored in this section. Requires: the lock."""
         if self._waiting or not self._fitting((size,)):
             raise self._full(size)
 
     def admit_now(self, sizes: Sequence[int], reservation: Reservation, deadline: float | None = None) -> int:
-        """Reserve room for as many of these messages as possible; return how many. 0: the sender must `wait_for_space`.
+        """Reserve room for as many of these messages as possible; return how many. 0: the sender must `wait_for_room`.
 
         The reservation must be given back. deadline: when the sender stops waiting; None: as the policy says. Raises
         StoreFull if the policy does not wait at all; MessageTooLarge. Requires: no lock.
@@ -218,9 +218,9 @@ class DestinationLimits:
             messages = min(messages, sum(1 for total in accumulate(sizes) if total <= self._max_size_bytes))
         lacking_messages = lacking_bytes = 0
         if policy.max_messages is not None:
-            lacking_messages = destination.depth + self._reserved_messages + messages - policy.max_messages
+            lacking_messages = destination.depth + self.reserved_messages + messages - policy.max_messages
         if self._max_size_bytes is not None:
-            taken_bytes = destination.depth_bytes + self._reserved_bytes
+            taken_bytes = destination.depth_bytes + self.reserved_bytes
             lacking_bytes = taken_bytes + sum(sizes[:messages]) - self._max_size_bytes
         return max(lacking_messages, 0), max(lacking_bytes, 0)
 
@@ -235,12 +235,12 @@ class DestinationLimits:
 
     def release(self, reservation: Reservation) -> None:
         """End a reservation as give_back does. Requires: the lock."""
-        self._reserved_messages -= reservation.messages
-        self._reserved_bytes -= reservation.size_bytes
+        self.reserved_messages -= reservation.messages
+        self.reserved_bytes -= reservation.size_bytes
         reservation.messages = reservation.size_bytes = 0
-        self.on_space_freed()
+        self.on_room_freed()
 
-    def on_space_freed(self) -> None:
+    def on_room_freed(self) -> None:
         """Serve waiting senders, because messages may have left the queue. Requires: the lock."""
         while self._waiting:
             first = self._waiting[0]
@@ -263,7 +263,7 @@ class DestinationLimits:
         for sender in self._waiting:
             sender.waker.notify()
 
-    def wait_for_space(
+    def wait_for_room(
         self, sizes: Sequence[int], reservation: Reservation, waker: SenderWaker, deadline: float | None = None
     ) -> Generator[Wait, None, int]:
         """Wait in line until there is room for at least one message, then admit as admit_now does.
@@ -301,7 +301,7 @@ class DestinationLimits:
         """
         if self._is_closed:
             raise Closed(self._closed_what)
-        self.on_space_freed()
+        self.on_room_freed()
         if sender.reservation.messages:
             return 0.0
         now, timeout, deadline = self._monotonic(), self._policy.block_timeout_seconds, sender.deadline
@@ -334,8 +334,8 @@ class DestinationLimits:
         size_bytes = sum(sizes[:admitted])
         reservation.messages += admitted
         reservation.size_bytes += size_bytes
-        self._reserved_messages += admitted
-        self._reserved_bytes += size_bytes
+        self.reserved_messages += admitted
+        self.reserved_bytes += size_bytes
         return admitted
 
     def _fitting(self, sizes: Sequence[int]) -> int:
@@ -343,9 +343,9 @@ class DestinationLimits:
         self._destination.catch_up()
         messages_left = bytes_left = UNLIMITED
         if self._policy.max_messages is not None:
-            messages_left = self._policy.max_messages - self._destination.depth - self._reserved_messages
+            messages_left = self._policy.max_messages - self._destination.depth - self.reserved_messages
         if self._max_size_bytes is not None:
-            bytes_left = self._max_size_bytes - self._destination.depth_bytes - self._reserved_bytes
+            bytes_left = self._max_size_bytes - self._destination.depth_bytes - self.reserved_bytes
         admitted = admitted_bytes = 0
         for size in sizes:
             if admitted >= messages_left or admitted_bytes + size > bytes_left:
@@ -356,15 +356,13 @@ class DestinationLimits:
 
     def _full(self, size_bytes: int) -> StoreFull:
         policy, destination = self._policy, self._destination
-        has_most = (
-            policy.max_messages is not None and destination.depth + self._reserved_messages >= policy.max_messages
-        )
+        has_most = policy.max_messages is not None and destination.depth + self.reserved_messages >= policy.max_messages
         # Neither: room came for other senders, which wait and have not been told yet.
         if has_most or self._max_size_bytes is None:
             return StoreFull(
                 size_bytes, 0, f"max_messages={policy.max_messages} of the {destination.noun} {destination.name!r}"
             )
-        available = max(self._max_size_bytes - destination.depth_bytes - self._reserved_bytes, 0)
+        available = max(self._max_size_bytes - destination.depth_bytes - self.reserved_bytes, 0)
         return StoreFull(
             size_bytes, available, f"max_bytes={policy.max_bytes} of the {destination.noun} {destination.name!r}"
         )

@@ -33,9 +33,9 @@ from ..consumer.processing import (
     report,
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
-from ..core.deliveries.lane_deliveries import PUBLIC as INNER_DELIVERY_PUBLIC
-from ..core.deliveries.lane_deliveries import Delivery, is_in_flight, is_late, is_lazy, mark_seen
-from ..core.model import SelectorGroup
+from ..core.model.lane_deliveries import PUBLIC as INNER_DELIVERY_PUBLIC
+from ..core.model.lane_deliveries import Delivery, is_in_flight, is_late, is_lazy, mark_seen
+from ..core.model.model import SelectorGroup
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
 from .loop_inbox import LoopInbox
@@ -304,16 +304,17 @@ class AsyncConsumer:
             while True:
                 search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
                 with monitor.lock, monitor.all_or_broken:
-                    found = search.search_again()
-                    is_waiting = found is None and search.load is None and (search.is_coming or not search.is_timed_out)
+                    deliveries = search.search_again()
+                    is_in_time = search.is_coming or not search.is_timed_out
+                    is_waiting = deliveries is None and search.load is None and is_in_time
                     if is_waiting and not (search.has_credit and self._line.is_armed):
                         consumer.arm()
                         self._line.is_armed |= search.has_credit
                 if monitor.deferred:
                     monitor.run_deferred()
-                if found is not None:
-                    self._caller.work += len(found)
-                    return [AsyncDelivery(self, delivery) for delivery in found]
+                if deliveries is not None:
+                    self._caller.work += len(deliveries)
+                    return [AsyncDelivery(self, delivery) for delivery in deliveries]
                 if search.load is not None:
                     await self._caller.load(search.load, makes_room=not search.is_timed_out)
                 elif is_waiting:

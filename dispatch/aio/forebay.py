@@ -90,8 +90,8 @@ class AsyncForebay:
         queue = self._queue_parts.queues.open_or_create(check_name(name), self._caller)
         if self._caller.owed:
             await self._caller.confirmed()
-        found = AsyncQueue(self._context, Queue(self._queue_parts, queue, self._caller))
-        return found if codec is None else AsyncTypedQueue(found, codec)
+        queue_of_bytes = AsyncQueue(self._context, Queue(self._queue_parts, queue, self._caller))
+        return queue_of_bytes if codec is None else AsyncTypedQueue(queue_of_bytes, codec)
 
     @overload
     async def topic(self, name: str) -> AsyncTopic: ...
@@ -113,8 +113,8 @@ class AsyncForebay:
                     self._topic_parts.topics.open_or_create, name, self._topic_parts.confirmer
                 )
             sender = Topic(self._topic_parts, topic, self._caller)
-        found = AsyncTopic(self._context, sender)
-        return found if codec is None else AsyncTypedTopic(found, codec)
+        topic_of_bytes = AsyncTopic(self._context, sender)
+        return topic_of_bytes if codec is None else AsyncTypedTopic(topic_of_bytes, codec)
 
     @property
     def properties(self) -> AsyncProperties:

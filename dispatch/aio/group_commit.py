@@ -19,8 +19,8 @@ from concurrent.futures import Executor
 from typing import Final
 
 from ...store.errors import Closed
+from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import ThreadConfirmer
 
 ROUNDS: Final = 16
 """Times are means of about so many rounds."""

@@ -20,13 +20,13 @@ from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messag
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.lane_deliveries import Delivery
-from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup
+from ..core.confirmer import Confirmer
+from ..core.model.activity import Activity
+from ..core.model.consumer_stage import HELD_UP, TAKING
+from ..core.model.distribution_roles import NO_DISPATCH
+from ..core.model.lane_deliveries import Delivery
+from ..core.model.model import ConsumedDestination, CoreConsumer, SelectorGroup
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
-from ..core.selector_groups.activity import Activity
-from ..core.selector_groups.consumer_stage import HELD_UP, TAKING
-from ..core.selector_groups.distribution_roles import NO_DISPATCH
 from ..transactions.transaction import Transaction
 from .consumer_statistics import ConsumerStatistics, consumer_statistics
 from .ending import ConsumerEnding, held_by, take_no_more

@@ -13,11 +13,11 @@ from typing import Final
 from ...store.environment.locks import condition_of
 from ...store.errors import ArgumentError, SettingsError
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.lane_deliveries import Delivery
-from ..core.model import CoreConsumer, LaneState
+from ..core.model.consumer_stage import CLOSED, DRAINED, DRAINING
+from ..core.model.distribution_roles import NO_DISPATCH
+from ..core.model.lane_deliveries import Delivery
+from ..core.model.model import CoreConsumer, LaneState
 from ..core.monitor import Monitor
-from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING
-from ..core.selector_groups.distribution_roles import NO_DISPATCH
 from .consumer_registry import ConsumerRegistry
 from .settlements import batch_of
 from .waits import ConsumerWaits

@@ -11,9 +11,9 @@ from typing import Final
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
-from ..core.deliveries.lane_deliveries import Delivery
-from ..core.lists.load import Load
-from ..core.model import CoreConsumer, TargetList
+from ..core.model.lane_deliveries import Delivery
+from ..core.model.load import Load
+from ..core.model.model import CoreConsumer, TargetList
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader
@@ -104,9 +104,9 @@ class Search:
                 with monitor.lock:
                     self.is_timed_out = deadline is not None and monitor.monotonic() >= deadline
                     with monitor.all_or_broken:
-                        found = self.search_again()
-                    if found is not None:
-                        return found
+                        deliveries = self.search_again()
+                    if deliveries is not None:
+                        return deliveries
                     if self.load is None and not self._wait(deadline):
                         self._waits.arm(consumer.selector_group)
                         return []

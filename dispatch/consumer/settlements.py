@@ -13,10 +13,10 @@ from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError
 from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.lane_deliveries import Delivery, HeldCheck, is_in_flight, is_late
-from ..core.model import CoreConsumer, lane_of
+from ..core.confirmer import Confirmer
+from ..core.model.lane_deliveries import Delivery, HeldCheck, is_in_flight, is_late
+from ..core.model.model import CoreConsumer, lane_of
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery
 from ..transactions.transaction import Transaction
@@ -122,10 +122,10 @@ class Settlements:
         destination = consumer.destination
         limits = destination.limits
         if limits is not None:
-            limits.on_space_freed()
+            limits.on_room_freed()
         elif destination.spans_others and destination.is_limited:
             for source in dict.fromkeys(lane_of(delivery).destination for delivery in deliveries):
-                source.on_space_freed()
+                source.on_room_freed()
 
     def make_disk_space(self, full: StoreFull) -> None:
         """Delete at once what earlier acks have freed, because even the reserve is full.

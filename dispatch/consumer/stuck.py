@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...store.environment.late_log import LateLogger
-from ..core.deliveries.lane_deliveries import Delivery, is_seen
-from ..core.model import CoreConsumer
+from ..core.model.lane_deliveries import Delivery, is_seen
+from ..core.model.model import CoreConsumer
 
 logger = LateLogger("forebay.dispatch")
 
@@ -63,11 +63,11 @@ class StuckConsumers:
         """Log why the consumers that were found are stuck; return how many there were. Requires: no lock."""
         stuck, self._stuck = self._stuck, []
         for consumer in stuck:
-            found = self._why(consumer)
-            if found is None:
+            reason = self._why(consumer)
+            if reason is None:
                 consumer.activity.stuck_told_again_at -= TOLD_AGAIN_SECONDS - LOOK_AGAIN_SECONDS
             else:
-                level, sentence = found
+                level, sentence = reason
                 logger.log(level, "nothing for %g s: %s", STUCK_SECONDS, sentence, event="consumer_stuck")
         return len(stuck)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..config.policies import Policies
 from .areas.dispatch_area import DispatchArea
 from .areas.target_area import TargetArea
+from .confirmer import ThreadConfirmer
 from .destinations.dead_letter_queues import DeadLetterQueues
 from .destinations.destination_lanes import DestinationLanes
 from .destinations.destination_opener import DestinationOpener
@@ -14,10 +15,9 @@ from .destinations.message_group_queues import MessageGroupQueues
 from .destinations.overhead import DestinationOverhead
 from .destinations.queue_registry import QueueRegistry
 from .memory.watermarks import Watermarks
-from .model import DestinationStateParts
+from .model.model import DestinationStateParts
 from .monitor import Monitor
-from .publication.confirmer import ThreadConfirmer
-from .publication.publisher import Publisher
+from .publisher import Publisher
 from .redelivery.redelivery import Redelivery
 from .redelivery.removal import Removals
 from .redelivery.timed_lanes import TimedLanes

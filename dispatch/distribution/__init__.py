@@ -1,6 +1,6 @@
 """Distributions: which consumer of a queue gets which message.
 
-Read `core.selector_groups.distribution_roles` first, which says what a distribution decides and what it is told. Then
+Read `core.model.distribution_roles` first, which says what a distribution decides and what it is told. Then
 `ordinary.py`, that of almost all queues; then `assignments.py` and `assigning.py`, the only one that is hard.
 
 - distribution_chooser.py chooses which destination has which of these.

@@ -13,10 +13,18 @@ from typing import Final
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import pair
-from ..core.deliveries.lane_deliveries import Delivery, is_lazy
-from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
-from ..core.selector_groups.consumer_memory import OWN_SELECTOR_GROUP_BYTES
-from ..core.selector_groups.distribution_roles import Dispatcher
+from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES
+from ..core.model.distribution_roles import Dispatcher
+from ..core.model.lane_deliveries import Delivery, is_lazy
+from ..core.model.model import (
+    ConsumedDestination,
+    CoreConsumer,
+    Distribution,
+    LaneState,
+    SelectorGroup,
+    TargetList,
+    lane_of,
+)
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
 from .distribution_parts import DistributionParts
@@ -332,14 +340,14 @@ class AssigningDistribution(Distribution):
         self, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> dict[CoreConsumer | None, list[StoredMessage]]:
         """Return free messages by the owner of their group (None: it has none), without those that wait for another."""
-        found: dict[CoreConsumer | None, list[StoredMessage]] = {}
+        messages_by_owner: dict[CoreConsumer | None, list[StoredMessage]] = {}
         for message in messages:
             message_group = self.message_group_names.of(lane, message)
             if message_group is None:
-                found.setdefault(None, []).append(message)
+                messages_by_owner.setdefault(None, []).append(message)
             elif not self.message_groups.is_halted(lane, message[0], message_group):
-                found.setdefault(self.message_groups.owner(message_group), []).append(message)
-        return found
+                messages_by_owner.setdefault(self.message_groups.owner(message_group), []).append(message)
+        return messages_by_owner
 
     def kind_of(self, consumer: CoreConsumer) -> tuple[CommonSelectorGroup, int]:
         """Return the common selector group and the priority: consumers with both alike compete."""
@@ -407,9 +415,9 @@ class AssigningDistribution(Distribution):
         return self.message_groups.held_bytes, self.message_groups.halted_bytes
 
 
-def _add_all(found: dict[LaneState, SequenceSet], lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
+def _add_all(runs_by_lane: dict[LaneState, SequenceSet], lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
     """Add runs of a lane to those that were found."""
-    known = found.setdefault(lane, SequenceSet())
+    known = runs_by_lane.setdefault(lane, SequenceSet())
     for first, last in runs:
         known.add(first, last)
 

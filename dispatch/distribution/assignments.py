@@ -17,8 +17,8 @@ from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import next_by_arrival, pair
-from ..core.deliveries.lane_deliveries import LaneMessages
-from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
+from ..core.model.lane_deliveries import LaneMessages
+from ..core.model.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
 from .idle_consumers import IdleConsumers
@@ -388,10 +388,10 @@ class Assignments:
             common.withhold(owner, lane, message[0], message[0])
             _drop(source, keeps=True)
             return None
-        found = self.assigned_by_consumer[owner]
-        self._append(source, found.list_over(lane), is_asked_for=found is assigned)
-        if found is not assigned:
-            self.target_area.wake(found)
+        assigned_to_owner = self.assigned_by_consumer[owner]
+        self._append(source, assigned_to_owner.list_over(lane), is_asked_for=assigned_to_owner is assigned)
+        if assigned_to_owner is not assigned:
+            self.target_area.wake(assigned_to_owner)
         return owner
 
     def _append(self, source: TargetList, own: TargetList, *, is_asked_for: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..core.model import CoreConsumer
+from ..core.model.model import CoreConsumer
 
 
 class IdleConsumers:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ..core.deliveries.lane_deliveries import Delivery
-from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
-from ..core.selector_groups.distribution_roles import Dispatcher
+from ..core.model.distribution_roles import Dispatcher
+from ..core.model.lane_deliveries import Delivery
+from ..core.model.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
 from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
 
@@ -51,8 +51,8 @@ class RoundRobinDistribution(OrdinaryDistribution):
             for target in consumer.selector_group.lists
             if target.counterpart is None or target.lane.is_persistent
         )
-        for priority, found in groupby(firsts, lambda target: target.lane.priority):
-            lists = list(found)
+        for priority, of_priority in groupby(firsts, lambda target: target.lane.priority):
+            lists = list(of_priority)
             last = self._served.get(priority, 0)
             begin = next((at for at, target in enumerate(lists) if target.lane.destination.number > last), 0)
             for target in (*lists[begin:], *lists[:begin]):

@@ -14,7 +14,7 @@ from ..config.settings import MEMORY_LIMIT_BYTES_MIN
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.memory.curve import Curve, CurveSampler, ListTrack, quantum_bytes
 from ..core.memory.watermarks import ListObserver, Watermarks
-from ..core.model import TargetList
+from ..core.model.model import TargetList
 
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """The limits of the live curve, as multiples of the memory limit with which the store was opened."""
@@ -134,16 +134,16 @@ class CurveWatch(ListObserver):
 
 
 def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list[Shares]:
-    found: list[Shares] = []
+    around: list[Shares] = []
     for factor in FACTORS:
         other_bytes = int(limit_bytes * factor)
         if other_bytes < MEMORY_LIMIT_BYTES_MIN:
             continue
         try:
-            found.append(shares_at(other_bytes))
+            around.append(shares_at(other_bytes))
         except SettingsError:
             continue  # index_cache_size takes more than half of the limit
-    return found
+    return around
 
 
 def _mean_charge(target: TargetList, otherwise: float) -> float:

@@ -14,10 +14,10 @@ from ..admin.queue_admin import QueueAdmin
 from ..admin.temporaries import TemporaryDestinations
 from ..config.policies import Policies
 from ..consumer.consumer_factory import ConsumerFactory
+from ..core.confirmer import Confirmer, ThreadConfirmer
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer, ThreadConfirmer
-from ..core.publication.publisher import Publisher
+from ..core.publisher import Publisher
 from ..core.redelivery.deadlines import AckDeadlines
 from ..host_properties import StoreProperties
 from ..loading.eager import EagerLoader

@@ -13,8 +13,8 @@ from ..core.areas.target_area import TargetArea
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
 from ..core.memory.memory_owners import MemoryOwners
+from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from ..core.monitor import Monitor
-from ..core.selector_groups.consumer_memory import OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from .open_destinations import OpenDestinations
 
 

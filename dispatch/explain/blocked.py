@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ...store.maintenance.retention_reasons import PENDING_MESSAGE
 from ..admission.limits import LimitedDestination
 from ..admission.space_line import SpaceLine
-from ..core.model import ConsumedDestination
+from ..core.model.model import ConsumedDestination
 from ..engine.explained_store import ExplainedStore
 from .cause import Cause
 from .disk import explain_whole
@@ -52,23 +52,23 @@ def explain_blocked(store: ExplainedStore, destination: ConsumedDestination | No
         spillers = _most_spilled(store) if of_tmp else None
         store_limit = store.disk.fullness.limit_bytes
     causes = _journal_causes(store) if of_own or of_store else []
-    found: list[tuple[Cause, str]] = []
+    explained: list[tuple[Cause, str]] = []
     for blocked in of_own:
         names = blocked.destination.qualified_names()
         own = next((cause for cause in causes if cause.holder in names), None)
         holder = _Holder(own.holder, own.bytes, own.oldest_seconds) if own is not None else None
         frees = f"acknowledging messages of {blocked.destination.name!r}, or a higher limit in its policy"
-        found.append(_explained(blocked, holder, frees))
+        explained.append(_explained(blocked, holder, frees))
     most = next(iter(causes), None)
     for blocked in of_store:
         holder = _Holder(most.holder, most.bytes, most.oldest_seconds) if most is not None else None
         of = f" of {size_text(store_limit)}" if store_limit is not None and blocked.limit == "store_limit" else ""
-        found.append(_explained(blocked, holder, most.frees if most is not None else "free disk space", of))
+        explained.append(_explained(blocked, holder, most.frees if most is not None else "free disk space", of))
     for blocked in of_tmp:
         of = f" of {size_text(store.memory.overflow.storage.limit_bytes)}" if blocked.limit == "temp_limit" else ""
         frees = "consuming non-persistent messages" + (f" of {spillers.name}" if spillers is not None else "")
-        found.append(_explained(blocked, spillers, frees, of))
-    return found
+        explained.append(_explained(blocked, spillers, frees, of))
+    return explained
 
 
 def _at_admissions(store: ExplainedStore, destination: ConsumedDestination | None) -> Iterator[_Blocked]:

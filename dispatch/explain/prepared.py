@@ -20,11 +20,11 @@ def explain_prepared(store: ExplainedStore, xid: bytes) -> Explanation:
     monitor = store.monitor
     monitor.raise_if_closed()
     with monitor.lock, monitor.all_or_broken:
-        found = next((each for each in store.transactions.prepared() if each.xid == xid), None)
-        concerned = found.messages_by_destination() if found is not None else {}
-    if found is None:
+        transaction = next((each for each in store.transactions.prepared() if each.xid == xid), None)
+        concerned = transaction.messages_by_destination() if transaction is not None else {}
+    if transaction is None:
         raise SettingsError(f"there is no prepared transaction {xid[:100]!r}: Forebay.prepared lists those there are")
-    frees = f"the commit or the rollback of transaction {found.name}"
+    frees = f"the commit or the rollback of transaction {transaction.name}"
     causes: list[Cause] = []
     said: list[str] = []
     for destination, (sent, acknowledged) in concerned.items():
@@ -34,4 +34,5 @@ def explain_prepared(store: ExplainedStore, xid: bytes) -> Explanation:
                 causes.append(Cause(TRANSACTION, name, count, 0, None, frees))
                 said.append(f"{count:,} message{plural(count)} {words}")
     what = " and ".join(said) if said else "no messages"
-    return Explanation(f"Transaction {found.name} is prepared and waits for its outcome, with {what}.", tuple(causes))
+    sentence = f"Transaction {transaction.name} is prepared and waits for its outcome, with {what}."
+    return Explanation(sentence, tuple(causes))

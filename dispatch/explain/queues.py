@@ -20,9 +20,9 @@ from ...store.format.times import DUE, NEVER
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
-from ..core.deliveries.lane_deliveries import Delivery, content_bytes, is_lazy, message_of
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of, lane_of
+from ..core.model.lane_deliveries import Delivery, content_bytes, is_lazy, message_of
+from ..core.model.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of, lane_of
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
@@ -271,10 +271,10 @@ def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {destination.name!r}")]
     if places.free and destination.exclusive not in (None, consumer):
         return [exclusive_cause(places.free)]
-    found = ReachableMessages(destination, store.times.now_ms).of(consumer) if places.free else None
-    if found is None:
+    reachable = ReachableMessages(destination, store.times.now_ms).of(consumer) if places.free else None
+    if reachable is None:
         return _elsewhere(store, consumer, places)
-    target, is_direct = found
+    target, is_direct = reachable
     if destination.is_paused:
         return [_paused(destination, places.free)]
     if consumer.credit <= 0:

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..consumer.consumer import Consumer
 from ..consumer.stuck import level_of
-from ..core.model import CoreConsumer
+from ..core.model.model import CoreConsumer
 from ..engine.explained_store import ExplainedStore
 from .disk import MEMORY
 from .prepared import TRANSACTION
@@ -33,8 +33,8 @@ def why_stuck(store: ExplainedStore, consumer: CoreConsumer) -> tuple[int, str] 
     Requires: the lock is not held.
     """
     assert isinstance(consumer, Consumer), "every consumer of a store is one"
-    found = explain_consumer(store, consumer)
-    reason, sentence = found.causes[0].reason, found.sentence
+    explanation = explain_consumer(store, consumer)
+    reason, sentence = explanation.causes[0].reason, explanation.sentence
     if reason in _NOT_STUCK:
         return None
     if reason == PREFETCH and consumer.in_flight == consumer.delivered:

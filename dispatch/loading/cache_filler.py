@@ -9,9 +9,9 @@ from __future__ import annotations
 from ...cache.accounting.charge import charge_of
 from ...store.stored_message import StoredMessage
 from ..core.areas.target_area import TargetArea
-from ..core.deliveries.contracts import LaneCache
-from ..core.lists.load import Load
-from ..core.model import TargetList
+from ..core.model.contracts import LaneCache
+from ..core.model.load import Load
+from ..core.model.model import TargetList
 from .load_memory import LoadMemory
 
 

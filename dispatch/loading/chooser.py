@@ -15,9 +15,9 @@ from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.index.fingerprints import Candidate
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.structures.sequence_set import SequenceSet
-from ..core.lists.load import Load
 from ..core.memory.watermarks import Watermarks
-from ..core.model import TargetList
+from ..core.model.load import Load
+from ..core.model.model import TargetList
 
 LOAD_MESSAGES_MAX: Final = 512
 CACHED_MESSAGES_MIN: Final = 64
@@ -76,14 +76,14 @@ class LoadChooser:
         at = 0
         while (run := runs.next_from(at)) is not None:
             first, last = run
-            found = pending_lane.ready_run(first, LOAD_MESSAGES_MAX)
-            if found is None or found[0] > first:
-                at = last + 1 if found is None else min(found[0], last + 1)
+            ready = pending_lane.ready_run(first, LOAD_MESSAGES_MAX)
+            if ready is None or ready[0] > first:
+                at = last + 1 if ready is None else min(ready[0], last + 1)
                 runs.remove(first, at - 1)
                 continue
             if chosen and first >> BLOCK_SHIFT != chosen[0][0] >> BLOCK_SHIFT:
                 break
-            last = min(found[1], last)
+            last = min(ready[1], last)
             messages, charge = _fitting(pending_lane.lengths(first, last), room, least=0 if chosen else 1)
             if not messages:
                 break
@@ -111,12 +111,12 @@ def _skip_blocks(target: TargetList) -> Candidate | None:
     assert selector is not None
     if target.frontier >= lane.published_end:
         return None
-    found = lane.next_candidate(selector, target.skip_names, target.frontier)
-    end = lane.published_end if found is None else min(found.sequence, lane.published_end)
+    candidate = lane.next_candidate(selector, target.skip_names, target.frontier)
+    end = lane.published_end if candidate is None else min(candidate.sequence, lane.published_end)
     if end > target.frontier:
         lane.note_unmatched(target.frontier, end)
         target.advance_frontier(end)
-    return found
+    return candidate
 
 
 def _load_of(

@@ -20,9 +20,9 @@ from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
-from ..core.lists.load import Load
 from ..core.memory.watermarks import Watermarks
-from ..core.model import TargetList
+from ..core.model.load import Load
+from ..core.model.model import TargetList
 from ..core.monitor import Monitor
 from .cache_filler import CacheFiller
 from .chooser import LoadChooser
@@ -97,7 +97,7 @@ class EagerLoader:
         # An error of the load matters more than one of the undo.
         with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
             if load.target.load is load:
-                self._abandon(load)
+                self.abandon(load)
 
     def _begin_next(self) -> Load[TargetList] | None:
         """Begin a load for the list that starves first of those that can have one.
@@ -167,12 +167,12 @@ class EagerLoader:
         if load.runs:
             self._memory.reserve(load)
         if not load.runs or load.last < load.first:
-            self._abandon(load)
+            self.abandon(load)
             return None
         target.begin_load(load)
         return load
 
-    def _abandon(self, load: Load[TargetList]) -> None:
+    def abandon(self, load: Load[TargetList]) -> None:
         """Give back the reserved memory; the runs stay where they are. Requires: the lock."""
         was_begun = load.target.load is load
         self._target_area.end_load(load.target)
@@ -202,7 +202,7 @@ class EagerLoader:
         self.durations.record(self._monotonic() - load.began_at)
         target_area, target = self._target_area, load.target
         if target.needs_claims and not load.needed_claims and load.from_cache and not target.lane.is_persistent:
-            self._abandon(load)  # the load took the only copies, but other lists share these messages now
+            self.abandon(load)  # the load took the only copies, but other lists share these messages now
             return
         target_area.end_load(target)
         self._memory.release_buffer(load)

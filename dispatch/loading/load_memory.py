@@ -11,9 +11,9 @@ from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES, charge_of_size
 from ...cache.spill.spill_account import FIRST_BYTES, LAST_BYTES, SpillAccount
 from ..core.areas.target_area import TargetArea
-from ..core.lists.load import Load
 from ..core.memory.watermarks import Watermarks
-from ..core.model import TargetList
+from ..core.model.load import Load
+from ..core.model.model import TargetList
 
 
 class LoadMemory:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
 from ...store.stored_message import StoredMessage, sequence_of
-from ..core.lists.load import Load
-from ..core.model import TargetList
+from ..core.model.load import Load
+from ..core.model.model import TargetList
 
 
 def read_load(load: Load[TargetList]) -> None:
@@ -17,18 +17,18 @@ def read_load(load: Load[TargetList]) -> None:
     if load.brings_all:
         load.messages, load.unreadable = lane.backing_store.read(load.regions)
         return
-    found: list[StoredMessage] = []
+    gathered: list[StoredMessage] = []
     for region in load.regions:
         messages, unreadable = lane.backing_store.read((region,))
         load.unreadable += unreadable
-        found += messages
+        gathered += messages
     if load.is_scan and (selector_group.selector is not None or selector_group.notes_message_groups):
-        load.unwanted, found, undecided = selector_group.sort_out(list(load.held.values()), found, load.survey)
+        load.unwanted, gathered, undecided = selector_group.sort_out(list(load.held.values()), gathered, load.survey)
         _judge(load, undecided)
-        found += undecided
+        gathered += undecided
     elif selector_group.notes_message_groups:
-        _judge(load, [message for message in (*load.held.values(), *found) if message[2] is None])
-    load.held.update(zip(map(sequence_of, found), found, strict=True))  # without those that surely do not match
+        _judge(load, [message for message in (*load.held.values(), *gathered) if message[2] is None])
+    load.held.update(zip(map(sequence_of, gathered), gathered, strict=True))  # without those that surely do not match
 
 
 def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:

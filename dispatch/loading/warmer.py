@@ -23,7 +23,7 @@ from ...store.stored_message import StoredMessage
 from ..core.areas.load_requests import LoadRequests
 from ..core.destinations.queue_state import QueueState
 from ..core.memory.watermarks import Watermarks
-from ..core.model import LaneState
+from ..core.model.model import LaneState
 from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch.loader")
@@ -184,12 +184,12 @@ class CacheWarmer:
         runs: list[tuple[int, int]] = []
         total = 0
         while begin < lane.published_end:
-            found = pending_lane.pending_run(begin, BLOCK_MESSAGES)
-            if found is None or found[0] >= lane.published_end:
+            pending = pending_lane.pending_run(begin, BLOCK_MESSAGES)
+            if pending is None or pending[0] >= lane.published_end:
                 return runs, total, lane.published_end
-            if runs and found[0] // BLOCK_MESSAGES != runs[0][0] // BLOCK_MESSAGES:
+            if runs and pending[0] // BLOCK_MESSAGES != runs[0][0] // BLOCK_MESSAGES:
                 break
-            first, last = found[0], min(found[1], lane.published_end - 1)
+            first, last = pending[0], min(pending[1], lane.published_end - 1)
             for sequence, length in enumerate(pending_lane.lengths(first, last), first):
                 begin = sequence + 1
                 if length > shares.large_message_bytes or any(

@@ -108,7 +108,7 @@ def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress =
     asked = sorted(set(limits or (reader.header.memory_limit_bytes,)))
     passes = _Passes(reader, file.size(), 1 + len(asked) * (1 + len(RULES)), on_progress)
     wanted, events, milliseconds = survey(passes.events())
-    found: list[PlayedRules] = []
+    played_rules: list[PlayedRules] = []
     for limit_bytes in asked:
         shares = shares_of(settings_of(reader.header, limit_bytes))
         clairvoyant = Clairvoyant(shares.available_bytes)
@@ -122,7 +122,7 @@ def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress =
                 player.play(event)
             rules.append(_played(name, player))
         deliveries = clairvoyant.deliveries
-        found.append(
+        played_rules.append(
             PlayedRules(
                 limit_bytes,
                 deliveries,
@@ -133,7 +133,7 @@ def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress =
             )
         )
     recorded_bytes = reader.header.memory_limit_bytes
-    return RuleComparison(recorded_bytes, milliseconds / 1000, events, reader.unread_bytes, tuple(found))
+    return RuleComparison(recorded_bytes, milliseconds / 1000, events, reader.unread_bytes, tuple(played_rules))
 
 
 def play_rules_file(path: str, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> RuleComparison:

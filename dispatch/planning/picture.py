@@ -21,19 +21,19 @@ def require() -> None:
         raise SettingsError("--svg draws with matplotlib, which is not there: pip install 'forebay[tools]'")
 
 
-def draw(found: Plan, path: str) -> None:
+def draw(plan: Plan, path: str) -> None:
     """Write the picture to a file, and replace a file of that name. SettingsError: it can't be written."""
-    write_user_file(path, picture(found))
+    write_user_file(path, picture(plan))
 
 
-def picture(found: Plan) -> bytes:
+def picture(plan: Plan) -> bytes:
     """Return the picture as SVG whose text is text, not outlines. The same plan gives the same bytes."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    points = found.curve.points
-    recommended = found.curve.recommended_limit_bytes
+    points = plan.curve.points
+    recommended = plan.curve.recommended_limit_bytes
     sizes = [point.limit_bytes for point in points]
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "forebay", "font.family": "sans-serif"}):
         figure = Figure(figsize=(8.0, 4.5), layout="constrained")
@@ -48,13 +48,13 @@ def picture(found: Plan) -> bytes:
         axes.set_ylim(-3, 106)
         axes.set_xlabel("memory_limit")
         axes.set_ylabel("deliveries that needed no read, %")
-        axes.set_title(f"{found.curve.deliveries:,} deliveries in {found.seconds:,.0f} s", loc="left")
+        axes.set_title(f"{plan.curve.deliveries:,} deliveries in {plan.seconds:,.0f} s", loc="left")
         axes.axvline(
-            found.recorded_limit_bytes,
+            plan.recorded_limit_bytes,
             color="#888888",
             linestyle=":",
             linewidth=1.2,
-            label=f"recorded: {format_size(found.recorded_limit_bytes)}",
+            label=f"recorded: {format_size(plan.recorded_limit_bytes)}",
         )
         if recommended is not None:
             label = f"recommended: {format_size(recommended)}"

@@ -61,16 +61,19 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
-from ..core.deliveries.lane_deliveries import Delivery, LaneMessages, is_lazy, message_of
-from ..core.deliveries.lane_reader import LaneReader
-from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.destinations.queue_state import QueueState
-from ..core.lanes.queue_lane_state import QueueLaneState
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.memory_rule import MemoryRule
 from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.memory.watermarks import ListObserver, Watermarks
-from ..core.model import (
+from ..core.model.activity import Activity
+from ..core.model.consumer_stage import TAKING
+from ..core.model.distribution_roles import NO_DISPATCH
+from ..core.model.lane_deliveries import Delivery, LaneMessages, is_lazy, message_of
+from ..core.model.lane_reader import LaneReader
+from ..core.model.lane_state_parts import LaneStateParts
+from ..core.model.matching import NO_NAMES
+from ..core.model.model import (
     ConsumedDestination,
     CoreConsumer,
     DestinationStateParts,
@@ -79,11 +82,8 @@ from ..core.model import (
     TargetList,
     consumer_of,
 )
+from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
-from ..core.selector_groups.activity import Activity
-from ..core.selector_groups.consumer_stage import TAKING
-from ..core.selector_groups.distribution_roles import NO_DISPATCH
-from ..core.selector_groups.matching import NO_NAMES
 from ..distribution.distribution_chooser import DistributionChooser
 from ..distribution.distribution_parts import DistributionParts
 from ..loading.eager import EagerLoader
@@ -227,7 +227,7 @@ class PlayedStore:
         return False
 
 
-class PlayedLaneState(QueueLaneState):
+class PlayedLaneState(PersistentLaneState):
     """Dispatch's state of a played lane. Its messages have lengths and no places, as in tmp-storage: no index has them.
 
     It is never closed, so it is not charged for that.
@@ -459,11 +459,11 @@ class TracePlayer:
                 pass
 
     def _replay(self, lane_number: int) -> LaneReplay:
-        found = self._replays.get(lane_number)
-        if found is None:
+        replay = self._replays.get(lane_number)
+        if replay is None:
             parts, empty_lane = self.destination_state_parts, self.store.empty_lane
-            found = self._replays[lane_number] = LaneReplay(parts, empty_lane, lane_number)
-        return found
+            replay = self._replays[lane_number] = LaneReplay(parts, empty_lane, lane_number)
+        return replay
 
     # ------------------------------------------------------------------ arrivals
 

@@ -29,17 +29,17 @@ def parse_limits(text: str | None) -> list[int]:
     return sorted(set(limits))
 
 
-def table(found: Plan) -> list[str]:
+def table(plan: Plan) -> list[str]:
     """Return the plan as lines for a terminal."""
-    curve = found.curve
+    curve = plan.curve
     recommended = curve.recommended_limit_bytes
     lines = [
-        f"{curve.deliveries:,} deliveries in {found.seconds:,.0f} s, recorded with memory_limit="
-        f"{format_size(found.recorded_limit_bytes)}",
+        f"{curve.deliveries:,} deliveries in {plan.seconds:,.0f} s, recorded with memory_limit="
+        f"{format_size(plan.recorded_limit_bytes)}",
         "",
         f"{'memory_limit':>12}  {'hit ratio':>9}  {'read back':>10}  {'reads':>8}",
     ]
-    for planned in found.limits:
+    for planned in plan.limits:
         mark = "  <- recommended" if planned.limit_bytes == recommended else ""
         missed = planned.deliveries - planned.hits
         size = format_size(planned.limit_bytes)
@@ -49,11 +49,11 @@ def table(found: Plan) -> list[str]:
         lines.append("nothing was delivered: there is nothing to recommend")
     else:
         lines.append(f"memory_limit={format_size(recommended)}: the smallest of them within 0.01 of the best hit ratio")
-    lines += _left_out(found.unread_bytes)
-    strays = max(planned.strays for planned in found.limits)
+    lines += _left_out(plan.unread_bytes)
+    strays = max(planned.strays for planned in plan.limits)
     if strays:
         lines.append(_strayed(strays))
-    lines += [_too_small(planned.limit_bytes, planned.held_back) for planned in found.limits if planned.held_back]
+    lines += [_too_small(planned.limit_bytes, planned.held_back) for planned in plan.limits if planned.held_back]
     return lines
 
 
@@ -72,26 +72,26 @@ def _too_small(limit_bytes: int, held_back: int) -> str:
     )
 
 
-def as_json(found: Plan) -> dict[str, object]:
+def as_json(plan: Plan) -> dict[str, object]:
     """Return the plan as plain data."""
-    limits = [dataclasses.asdict(planned) | {"hit_ratio": planned.hit_ratio} for planned in found.limits]
-    return dataclasses.asdict(found) | {
+    limits = [dataclasses.asdict(planned) | {"hit_ratio": planned.hit_ratio} for planned in plan.limits]
+    return dataclasses.asdict(plan) | {
         "limits": limits,
-        "recommended_limit_bytes": found.curve.recommended_limit_bytes,
+        "recommended_limit_bytes": plan.curve.recommended_limit_bytes,
     }
 
 
 # ---------------------------------------------------------------------- rules
 
 
-def rules_table(found: RuleComparison) -> list[str]:
+def rules_table(comparison: RuleComparison) -> list[str]:
     """Return a lab as lines for a terminal: a table for each limit."""
     lines: list[str] = []
-    for played in found.limits:
+    for played in comparison.limits:
         lines += [*_rules_under(played), ""]
-    if not found.limits[0].deliveries:
+    if not comparison.limits[0].deliveries:
         lines.append("nothing was delivered: there is nothing to compare")
-    lines += _left_out(found.unread_bytes)
+    lines += _left_out(comparison.unread_bytes)
     return lines if lines[-1] else lines[:-1]
 
 
@@ -133,7 +133,7 @@ def _points(regret: float) -> str:
     return f"{100 * regret:.1f} %"
 
 
-def rules_as_json(found: RuleComparison) -> dict[str, object]:
+def rules_as_json(comparison: RuleComparison) -> dict[str, object]:
     """Return a lab as plain data."""
     limits = [
         dataclasses.asdict(played)
@@ -147,6 +147,6 @@ def rules_as_json(found: RuleComparison) -> dict[str, object]:
             "regret": played.regret,
             "clairvoyant_regret": played.clairvoyant_regret,
         }
-        for played in found.limits
+        for played in comparison.limits
     ]
-    return dataclasses.asdict(found) | {"limits": limits}
+    return dataclasses.asdict(comparison) | {"limits": limits}

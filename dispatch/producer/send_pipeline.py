@@ -18,10 +18,10 @@ from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ...store.numbering import PRIORITIES
 from ..admission.limits import DestinationLimits, Reservation, Wait
+from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
-from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
-from ..core.lanes.persistent_lane_state import PersistentLaneState
-from ..core.publication.confirmer import Confirmer
+from ..core.model.non_persistent_lane_state import NonPersistentLaneState
+from ..core.model.persistent_lane_state import PersistentLaneState
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .sender_parts import SenderParts
@@ -171,7 +171,7 @@ class SendPipeline:
         if not admitted:
             # Publish first, because a sender may wait for its own messages to be acknowledged.
             self._confirmer.confirm(self._parts.confirmer.read_journal_end())
-            admitted = yield from limits.wait_for_space(sizes, reservation, self._confirmer.waker(), batch.deadline)
+            admitted = yield from limits.wait_for_room(sizes, reservation, self._confirmer.waker(), batch.deadline)
         return admitted
 
     def _store_reserved(

@@ -37,10 +37,10 @@ from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
 from ...store.numbering import PRIORITIES
 from ..admission.limits import Wait
 from ..config.checks import AT_ONCE, deadline_after
+from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
-from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
-from ..core.lifecycle.lifecycle import Lifecycle
-from ..core.publication.confirmer import Confirmer
+from ..core.model.lifecycle import Lifecycle
+from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .send_pipeline import Batch, SendPipeline, checked_non_persistent, checked_priority
@@ -219,7 +219,7 @@ class Sender:
                         monitor.yield_interpreter()
                     monitor.entries += 1
                     if self._limits is not None:
-                        self._limits.require_space(len(properties) + len(body))
+                        self._limits.require_room(len(properties) + len(body))
                     if expires_at:
                         sequence = parts.message_store.add_expiring(
                             lane.destination_lane, now_ms, properties, body, expires_at
@@ -275,7 +275,7 @@ class Sender:
                     if monitor.is_closed:
                         raise Closed("the store")
                     if self._limits is not None:
-                        self._limits.require_space(len(properties) + len(body))
+                        self._limits.require_room(len(properties) + len(body))
                     sequence = lane.add(now_ms, properties, body)
                 except BaseException as error:
                     monitor.lock.break_by(error)

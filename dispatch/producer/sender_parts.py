@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...store.message_store import MessageStore
 from ..config.settings import Settings
+from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
 from ..core.owners import DestinationOwners
-from ..core.publication.confirmer import ThreadConfirmer
-from ..core.publication.publisher import Publisher
+from ..core.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
 from ..topics.fan_out_opener import FanOutOpener
 from ..transactions.transaction_registry import TransactionRegistry

@@ -9,10 +9,10 @@ from ...store.format.times import MessageTimes, has_times, times_of, times_of_ea
 from ...store.message_store import MessageStore
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..core.destinations.destination_state import DestinationState
-from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
-from ..core.lanes.persistent_lane_state import PersistentLaneState
+from ..core.model.non_persistent_lane_state import NonPersistentLaneState
+from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
-from ..core.publication.publisher import Publisher
+from ..core.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
 from ..topics.fan_out import FanOut
 
@@ -48,12 +48,12 @@ class SliceWriter:
         seen: set[Identity] = set()
         with self._monitor.lock, self._monitor.all_or_broken:
             for count, (properties, _) in enumerate(batch):
-                found = identity_of(destination.number, properties)
-                if found is None:
+                sent = identity_of(destination.number, properties)
+                if sent is None:
                     continue
-                if found in seen or self._windows.is_stored(found):
+                if sent in seen or self._windows.is_stored(sent):
                     return count
-                seen.add(found)
+                seen.add(sent)
         return len(batch)
 
     def store_once(
@@ -91,12 +91,12 @@ class SliceWriter:
         """
         seen: set[Identity] = set()
         fresh: list[int] = []
-        for at, found in enumerate(identities):
-            if found is None:
+        for at, sent in enumerate(identities):
+            if sent is None:
                 fresh.append(at)
-            elif found not in seen and not self._windows.is_stored(found):
+            elif sent not in seen and not self._windows.is_stored(sent):
                 fresh.append(at)
-                seen.add(found)
+                seen.add(sent)
         return fresh
 
     def _write_fresh(
@@ -126,16 +126,16 @@ class SliceWriter:
     ) -> None:
         """Add non-persistent messages once each. Their ids end with the process, as they do. Requires: the lock."""
         for (properties, body), own_id in zip(batch, own_ids, strict=True):
-            found = identity_of(lane.destination.number, properties)
-            if found is not None and own_id is not None and self._windows.is_stored(found):
+            sent = identity_of(lane.destination.number, properties)
+            if sent is not None and own_id is not None and self._windows.is_stored(sent):
                 ids.append(own_id)
                 continue
             if has_times(properties):
                 sequence = lane.add_timed(timestamp, properties, body, times_of(properties))
             else:
                 sequence = lane.add(timestamp, properties, body)
-            if found is not None:
-                self._windows.non_persistent.remember(found)
+            if sent is not None:
+                self._windows.non_persistent.remember(sent)
             ids.append(own_id if own_id is not None else f"{lane.id_prefix}{sequence}")
 
     def store_timed(

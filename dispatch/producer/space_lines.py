@@ -12,8 +12,8 @@ from ...store.maintenance.cleanup import Cleanup
 from ..admission.limits import LimitedDestination, Wait
 from ..admission.space_line import SpaceLine
 from ..config.policies import Policies
+from ..core.confirmer import Confirmer, ThreadConfirmer
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer, ThreadConfirmer
 
 
 class SpaceLines:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...store.numbering import BLOCK_MESSAGES
-from ..core.model import LaneState
+from ..core.model.model import LaneState
 
 SPARE_RUNS: Final = 64
 
@@ -49,14 +49,14 @@ class ArrivalOrder:
 
 def _is_pending(run: Run) -> bool:
     lane, first, last = run
-    found = lane.pending_lane.pending_run(first, 1)
-    return found is not None and found[0] <= last
+    pending = lane.pending_lane.pending_run(first, 1)
+    return pending is not None and pending[0] <= last
 
 
 def _free(run: Run) -> Iterator[Run]:
     lane, at, end = run
-    while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= end:
-        begin, last = found[0], min(found[1], end)
+    while (pending := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and pending[0] <= end:
+        begin, last = pending[0], min(pending[1], end)
         numbers = range(begin, last + 1)
         held = [sequence for sequence in numbers if sequence in lane.in_flight or sequence in lane.parked]
         for sequence in (*held, last + 1):

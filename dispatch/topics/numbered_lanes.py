@@ -6,8 +6,8 @@ from ...store.index.subscriptions import Subscriptions
 from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.queue_registry import QueueRegistry
-from ..core.lanes.persistent_lane_state import PersistentLaneState
-from ..core.model import LaneState
+from ..core.model.model import LaneState
+from ..core.model.persistent_lane_state import PersistentLaneState
 from .registry import TopicRegistry
 from .subscription_state import SubscriptionState
 
@@ -41,14 +41,17 @@ class NumberedLanes:
     def find(self, lane_number: int) -> LaneState | None:
         """Return the lane with a number in a queue or subscription. None: it is not open."""
         owner = (lane_number & ~NON_PERSISTENT) >> LANE_SHIFT
-        found = self._queues.by_number.get(owner) or self._subscription(owner)
-        if found is None:
+        destination = self._queues.by_number.get(owner) or self._subscription(owner)
+        if destination is None:
             return None
-        return (found.non_persistent_lanes if lane_number & NON_PERSISTENT else found.lanes)[lane_number & LANE_MASK]
+        priority = lane_number & LANE_MASK
+        if lane_number & NON_PERSISTENT:
+            return destination.non_persistent_lanes[priority]
+        return destination.lanes[priority]
 
     def _subscription(self, subscription_number: int) -> SubscriptionState | None:
         """Return the subscription of a number if it is read or has state in RAM. O(subscriptions of its topic)."""
         subscriber = self._subscribers.by_number.get(subscription_number)
         topic = None if subscriber is None else self._topics.by_number.get(subscriber.facts.topic)
-        found = () if topic is None else topic.subscriptions()
-        return next((subscription for subscription in found if subscription.number == subscription_number), None)
+        subscriptions = () if topic is None else topic.subscriptions()
+        return next((each for each in subscriptions if each.number == subscription_number), None)

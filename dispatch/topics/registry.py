@@ -16,7 +16,7 @@ from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
-from ..core.model import CoreConsumer, DestinationStateParts
+from ..core.model.model import CoreConsumer, DestinationStateParts
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from .newest_per_key import KeyMemory
@@ -102,12 +102,12 @@ class TopicRegistry(DestinationRegistry[TopicState]):
 
         Patterns that match the topic get its messages, unless the topic is temporary.
         """
-        found = [] if is_temporary else self._patterns.matching(name)
-        members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(found)
+        patterns = [] if is_temporary else self._patterns.matching(name)
+        members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(patterns)
         with self._opener.new_row(name, self.open_bytes, members_bytes):
             made = self._writer.create(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(made.number, name)
-            for pattern in found:
+            for pattern in patterns:
                 self._patterns.join(pattern, topic)
         self._retention.apply(topic)
         return topic
@@ -129,15 +129,15 @@ class TopicRegistry(DestinationRegistry[TopicState]):
 
         Requires: the lock.
         """
-        found: list[TopicState] = []
+        held: list[TopicState] = []
         try:
             for name, number in zip(self.names(), self.numbers(), strict=True):
                 if matches(pattern, name) and not self._rows[number].is_temporary:
-                    found.append(self.open_numbered(number))
-                    found[-1].calls_under_way += 1
-            yield found
+                    held.append(self.open_numbered(number))
+                    held[-1].calls_under_way += 1
+            yield held
         finally:
-            for topic in found:
+            for topic in held:
                 topic.calls_under_way -= 1
 
     # ------------------------------------------------------------------ who reads them

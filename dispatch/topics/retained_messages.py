@@ -13,8 +13,8 @@ from ...store.format.record import RecordDamaged
 from ...store.format.retained import decode_retained
 from ...store.state.property_table import PropertyTable
 from ...store.writers.property_writer import PropertyWriter
+from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from .fan_out_opener import FanOutOpener
 from .subscription_state import SubscriptionState
 from .topic_state import TopicState

@@ -7,10 +7,10 @@ from typing import Final
 from ...store.format.record import RecordDamaged
 from ...store.message import HeaderValue
 from ...store.stored_message import StoredMessage
-from ..core.deliveries.contracts import MessageSource
-from ..core.deliveries.lane_deliveries import LaneMessages
-from ..core.model import SelectorGroup
-from ..core.selector_groups.matching import values_of
+from ..core.model.contracts import MessageSource
+from ..core.model.lane_deliveries import LaneMessages
+from ..core.model.matching import values_of
+from ..core.model.model import SelectorGroup
 from ..selectors.selector import FIELD_NAMES, Selector
 
 NOBODY: Final = -1
@@ -45,12 +45,12 @@ class SelectorMatches:
 
     def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
         """Return whether a selector matches the arriving message. Requires: the lock, and that `is_about` is true."""
-        found = self._matches.get(selector.text)
-        if found is None:
+        is_match = self._matches.get(selector.text)
+        if is_match is None:
             if self._values is None:
                 self._values = values_of(source, message, FIELD_NAMES)
-            found = self._matches[selector.text] = selector.matches(self._values)
-        return found
+            is_match = self._matches[selector.text] = selector.matches(self._values)
+        return is_match
 
 
 class SubscriptionSelectorGroup(SelectorGroup):

@@ -22,17 +22,16 @@ from ...store.journal.regions import Region
 from ...store.numbering import BEHIND_ALL, UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.deliveries.contracts import BackingStore
-from ..core.deliveries.lane_deliveries import LaneMessages
 from ..core.destinations.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
-from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
-from ..core.lanes.persistent_lane_state import PersistentLaneState
-from ..core.lanes.queue_lane_state import QueueLaneState
-from ..core.lifecycle.counting import DestinationTotals
-from ..core.lists.load import Load
-from ..core.model import DestinationStateParts, LaneState, SelectorGroup, TargetList
-from ..core.selector_groups.matching import SelectorMatcher
+from ..core.model.contracts import BackingStore
+from ..core.model.counting import DestinationTotals
+from ..core.model.lane_deliveries import LaneMessages
+from ..core.model.load import Load
+from ..core.model.matching import SelectorMatcher
+from ..core.model.model import DestinationStateParts, LaneState, SelectorGroup, TargetList
+from ..core.model.non_persistent_lane_state import NonPersistentLaneState
+from ..core.model.persistent_lane_state import PersistentLaneState
 from ..selectors.selector import Selector
 from .arrivals import ArrivalOrder
 from .newest_per_key import NewestPerKey
@@ -166,7 +165,7 @@ class SubscribedTopicState(NamedDestinationState):
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state to report for each durable subscription, by name."""
-        return (found for name in self.durable_names if (found := self.subscription_for_report(name)) is not None)
+        return filter(None, map(self.subscription_for_report, self.durable_names))
 
     def note_neighbours(self) -> None:
         """Tell the only subscription so far that another one is read now. O(messages of its lists)."""
@@ -175,31 +174,35 @@ class SubscribedTopicState(NamedDestinationState):
                 if isinstance(lane, SubscriptionLaneState):
                     lane.note_neighbours()
 
+    def fronts(self, priority: int, *, but: LaneState) -> list[int]:
+        """Return the sequences from which lists of other subscriptions will be loaded, in their lanes of a priority.
+
+        O(subscriptions that are read).
+        """
+        fronts: list[int] = []
+        for subscription in self.online:  # inlined: each load asks three times, for hundreds of subscriptions
+            lane = subscription.lanes[priority]
+            if lane is None or lane is but:
+                continue
+            sole = lane.sole_list
+            if sole is not None:
+                fronts.append(sole.first_to_load if sole.returned or sole.references else sole.frontier)
+            else:
+                fronts += [target.first_to_load for target in subscription.lists_over(lane)]
+        return fronts
+
     def subscriptions(self) -> list[SubscriptionState]:
         """Return the subscriptions that are read or have state in RAM; kept durable ones are first."""
         return [*dict.fromkeys((*self.kept.values(), *self.online))]
 
 
-class SubscribedLaneState(PersistentLaneState):
-    """Dispatch's state of a topic's lane, as the lanes of its subscriptions know it. The state lock guards it."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def fronts(self, *, but: LaneState) -> list[int]:
-        """Return the sequences from which lists of other subscriptions will be loaded.
-
-        O(subscriptions that are read).
-        """
-
-
-class SubscriptionLaneState(QueueLaneState):
+class SubscriptionLaneState(PersistentLaneState):
     """Dispatch's state of a lane of a subscription."""
 
     __slots__ = ("examined", "subscription", "subscription_lane", "topic_lane_state", "_reading")
 
     def __init__(
-        self, subscription: SubscriptionState, pending_lane: SubscriptionLane, topic_lane_state: SubscribedLaneState
+        self, subscription: SubscriptionState, pending_lane: SubscriptionLane, topic_lane_state: LaneState
     ) -> None:
         super().__init__(subscription, pending_lane.topic, topic_lane_state.id_prefix, pending_lane)
         self.subscription = subscription
@@ -242,7 +245,7 @@ class SubscriptionLaneState(QueueLaneState):
 
     def _first_of_others(self) -> int:
         """Return the first sequence that another subscription may look for in RAM."""
-        return min(self.topic_lane_state.fronts(but=self), default=BEHIND_ALL)
+        return min(self.subscription.topic.fronts(self.priority, but=self), default=BEHIND_ALL)
 
     @property
     def is_recorded(self) -> bool:
@@ -281,7 +284,7 @@ class SubscriptionLaneState(QueueLaneState):
     def on_loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""
         reading, messages = self._reading, self.topic_lane_state.pending_lane
-        fronts = self.topic_lane_state.fronts(but=self)
+        fronts = self.subscription.topic.fronts(self.priority, but=self)
         mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
         least = reading.note_fronts(load, fronts, mean_bytes)
         if reading.has_neighbours:  # first, because messages that leave the list make room for others
@@ -377,7 +380,6 @@ class SubscriptionState(DestinationState):
         if lane is None:
             pending_lane = self.subscriber.lanes[priority]
             assert pending_lane is not None
-            assert isinstance(topic_lane_state, SubscribedLaneState)
             lane = SubscriptionLaneState(self, pending_lane, topic_lane_state)
             self.put_lane(priority, lane)
             non_persistent = self.non_persistent_lanes[priority]

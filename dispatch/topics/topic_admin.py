@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ...store.errors import TransactionError
 from ...store.writers.destination_writer import DestinationWriter
-from ..core.lifecycle.lifecycle import Lifecycle
+from ..core.confirmer import Confirmer
+from ..core.model.lifecycle import Lifecycle
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction_registry import TransactionRegistry
 from .registry import TopicRegistry

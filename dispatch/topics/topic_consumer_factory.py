@@ -7,8 +7,8 @@ from ...store.writers.subscription_writer import SubscriptionWriter
 from ..consumer.consumer import Consumer
 from ..consumer.consumer_factory import ConsumerFactory
 from ..consumer.options import ConsumerOptions
+from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..selectors.selector import Selector
 from .registry import TopicRegistry
 from .retained_messages import RetainedMessages
@@ -57,12 +57,12 @@ class TopicConsumerFactory:
         """
         with self._monitor.lock, self._monitor.while_open, self._consumers.reserving(options):
             topic.raise_if_deleted()
-            found = topic.subscription_for_report(name) if name is not None else None
-            if found is not None:
-                _require_joinable(found, _text(options.selector), is_shared=is_shared)
-            if found is None or found not in topic.online:
+            known = topic.subscription_for_report(name) if name is not None else None
+            if known is not None:
+                _require_joinable(known, _text(options.selector), is_shared=is_shared)
+            if known is None or known not in topic.online:
                 self._consumers.require_room((topic,), options)
-            subscription = topic.durable_subscription(name) if found is not None and name is not None else None
+            subscription = topic.durable_subscription(name) if known is not None and name is not None else None
             is_new = subscription is None
             if subscription is None:
                 subscription = self._new_subscription(topic, name, options.selector)
@@ -123,14 +123,14 @@ class TopicConsumerFactory:
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
         """Make a consumer of all topics that match a pattern, including topics that are made later."""
         with self._monitor.lock, self._monitor.while_open, self._consumers.reserving(options):
-            with self._topics.held_matching(pattern) as found:
-                self._consumers.require_room(found, options)
+            with self._topics.held_matching(pattern) as topics:
+                self._consumers.require_room(topics, options)
                 pattern_state = self._patterns.make_state(pattern)
                 consumer = self._consumers.attach(pattern_state, options)
                 self._patterns.add(pattern_state, options.selector)
-                for topic in found:
+                for topic in topics:
                     self._patterns.join(pattern_state, topic)
-            refused = self._retained.give((topic, pattern_state.members[topic.number]) for topic in found)
+            refused = self._retained.give((topic, pattern_state.members[topic.number]) for topic in topics)
         if refused is not None:
             consumer.close()
             raise refused

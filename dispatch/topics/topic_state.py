@@ -18,12 +18,12 @@ from ...store.message_store import MessageStore
 from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.destinations.overhead import FAN_OUT_BYTES
-from ..core.lifecycle.counting import EarlierCounts
-from ..core.model import LANE_STATE_BYTES, DestinationStateParts, LaneState
+from ..core.model.counting import EarlierCounts
+from ..core.model.model import LANE_STATE_BYTES, DestinationStateParts, LaneState
+from ..core.model.persistent_lane_state import PersistentLaneState
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
-    SubscribedLaneState,
     SubscribedTopicState,
     SubscriptionLaneState,
     SubscriptionRegistry,
@@ -179,17 +179,17 @@ class TopicState(SubscribedTopicState):
         yield from (each for each in self.durable_subscriptions() if each not in self.online)
 
     def _slowest(self, size: Callable[[LaneState], int]) -> int:
-        found = (
+        lanes_of_fan_outs = (
             [lane for each in self.subscriptions() if (lane := each.non_persistent_lanes[at])] for at in self.fan_outs
         )
-        return sum(max(map(size, lanes), default=0) for lanes in found)
+        return sum(max(map(size, lanes), default=0) for lanes in lanes_of_fan_outs)
 
     def make_lane(self, priority: int, message_store: MessageStore) -> TopicLaneState:
         pending_lane = message_store.lane(self.number, priority)
         return TopicLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
 
 
-class TopicLaneState(SubscribedLaneState):
+class TopicLaneState(PersistentLaneState):
     """Dispatch's state of a lane of a topic: messages of one priority on their way to the subscriptions."""
 
     __slots__ = ("topic",)
@@ -215,24 +215,6 @@ class TopicLaneState(SubscribedLaneState):
             if subscription is not None:
                 self.topic.keep(subscription).lane_of(self)
         return list(self.readers())
-
-    def fronts(self, *, but: LaneState) -> list[int]:
-        """Return the sequences from which lists of other subscriptions will be loaded.
-
-        O(subscriptions that are read).
-        """
-        priority = self.pending_lane.priority
-        found: list[int] = []
-        for subscription in self.topic.online:  # inlined: each load asks three times, for hundreds of subscriptions
-            lane = subscription.lanes[priority]
-            if lane is None or lane is but:
-                continue
-            sole = lane.sole_list
-            if sole is not None:
-                found.append(sole.first_to_load if sole.returned or sole.references else sole.frontier)
-            else:
-                found += [target.first_to_load for target in subscription.lists_over(lane)]
-        return found
 
     def arrive(self, message: StoredMessage) -> None:
         """Give a message to each subscription that is read. O(these subscriptions)."""

@@ -12,8 +12,8 @@ from ...store.format.branch import Branch
 from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, with_times
 from ..admission.duplicate_windows import DuplicateWindows
-from ..core.model import ConsumedDestination
-from ..core.publication.publisher import DeferredMessage, Publisher
+from ..core.model.model import ConsumedDestination
+from ..core.publisher import DeferredMessage, Publisher
 from .transaction_memory import TransactionMemory
 
 KEPT_CHARGE_BYTES: Final = 448

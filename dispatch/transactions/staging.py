@@ -10,9 +10,9 @@ from ...store.writers.property_writer import PropertyWriter
 from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.model import LaneState
+from ..core.model.model import LaneState
 from ..core.monitor import Monitor
-from ..core.publication.publisher import Publisher
+from ..core.publisher import Publisher
 from ..core.redelivery.redelivery import Redelivery
 from ..core.redelivery.timed_lanes import TimedLanes
 from .staged_acks import StagedAcks

@@ -35,11 +35,11 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
-from ..core.deliveries.lane_deliveries import Delivery
-from ..core.lanes.persistent_lane_state import PersistentLaneState
-from ..core.model import ConsumedDestination, LaneState
+from ..core.confirmer import Confirmer
+from ..core.model.lane_deliveries import Delivery
+from ..core.model.model import ConsumedDestination, LaneState
+from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
-from ..core.publication.confirmer import Confirmer
 from ..host_properties import Properties
 from .staged_acks import HELD_CHARGE_BYTES
 from .staged_non_persistent import NonPersistentTarget
@@ -171,15 +171,15 @@ class Transaction:
     def _add_once(self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
         """Gather a message with deduplication, unless it is stored already or in this transaction."""
         branch = self._branch
-        found = identity_of(lane.destination.number, properties)
-        assert found is not None
+        sent = identity_of(lane.destination.number, properties)
+        assert sent is not None
         duplicates = self.parts.windows.persistent
-        if duplicates.deciding_transaction(found) == branch.number or self.parts.windows.is_stored(found):
+        if duplicates.deciding_transaction(sent) == branch.number or self.parts.windows.is_stored(sent):
             return
         with self.parts.memory.admitted(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
-        branch.identities.append(found)
-        duplicates.hold_undecided((found,), branch.number)
+        branch.identities.append(sent)
+        duplicates.hold_undecided((sent,), branch.number)
         self._sent += 1
 
     def add_non_persistent(
@@ -195,17 +195,17 @@ class Transaction:
             self._require(OPEN)
             target.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
-                found = None
+                sent = None
                 if own_id is not None and target.destination.has_duplicate_window:
-                    found = identity_of(target.destination.number, properties)
-                    assert found is not None
-                    is_own = self.parts.windows.persistent.deciding_transaction(found) == self._branch.number
-                    if is_own or self.parts.windows.is_stored(found):
+                    sent = identity_of(target.destination.number, properties)
+                    assert sent is not None
+                    is_own = self.parts.windows.persistent.deciding_transaction(sent) == self._branch.number
+                    if is_own or self.parts.windows.is_stored(sent):
                         ids.append(own_id)
                         continue
                 if own_id is None:
                     own_id, properties = self._identified(target.id_prefix, properties)
-                self._non_persistent.add(target, timestamp, properties, body, found)
+                self._non_persistent.add(target, timestamp, properties, body, sent)
                 self._sent += 1
                 ids.append(own_id)
 

@@ -111,38 +111,42 @@ class Checkpointer:
                 raise Closed("the store")
             if is_closing:
                 self._is_closed = True
-            began = self._clock.monotonic()
-            self._remove_unneeded()
-            self._catch_up()
-            if is_closing:
-                self._journal.sync()  # so that the seal itself says that everything before it is durable
-            is_stored = False
-            try:
-                root = self._take(is_closing=is_closing)
-                if root is None:
-                    return True
-                self._store(root)
-                is_stored = True
-                self.end = self.replay_position = root.position
-            except MetadataFull as full:
-                self._lacks_descriptors = full.lacks_descriptors
-                logger.warning("checkpoint postponed: %s", full, event="checkpoint_postponed")
-            except MetadataDamaged as damage:
-                raise self.discard_index(damage) from damage
-            finally:
-                # Call nothing before the `try`: an interruption there would leave the index without its changes.
-                if self._changes is not None and self._state_lock.failure is None:
-                    try:
-                        with self._state_lock:
-                            self._tell_index(self._changes, began, is_stored=is_stored)
-                            self._changes = None
-                    except BaseException as error:
-                        self._state_lock.break_between(error)
-                        raise
-            self.is_postponed = not is_stored
-            ended = self._clock.monotonic()
-            self._rested_at = ended + (ended - began)
-            return is_stored
+            return self._checkpoint(is_closing=is_closing)
+
+    def _checkpoint(self, *, is_closing: bool) -> bool:
+        """Bring the index on disk up to now; return False if this is postponed. Requires: the checkpoint lock alone."""
+        began = self._clock.monotonic()
+        self._remove_unneeded()
+        self._catch_up()
+        if is_closing:
+            self._journal.sync()  # so that the seal itself says that everything before it is durable
+        is_stored = False
+        try:
+            root = self._take(is_closing=is_closing)
+            if root is None:
+                return True
+            self._store(root)
+            is_stored = True
+            self.end = self.replay_position = root.position
+        except MetadataFull as full:
+            self._lacks_descriptors = full.lacks_descriptors
+            logger.warning("checkpoint postponed: %s", full, event="checkpoint_postponed")
+        except MetadataDamaged as damage:
+            raise self.discard_index(damage) from damage
+        finally:
+            # Call nothing before the `try`: an interruption there would leave the index without its changes.
+            if self._changes is not None and self._state_lock.failure is None:
+                try:
+                    with self._state_lock:
+                        self._tell_index(self._changes, began, is_stored=is_stored)
+                        self._changes = None
+                except BaseException as error:
+                    self._state_lock.break_between(error)
+                    raise
+        self.is_postponed = not is_stored
+        ended = self._clock.monotonic()
+        self._rested_at = ended + (ended - began)
+        return is_stored
 
     @property
     def keeps_fingerprints(self) -> bool:

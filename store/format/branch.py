@@ -351,7 +351,7 @@ def decode_commit(data: bytes) -> CommitRecord:
         raise RecordDamaged("a commit is incomplete") from None
     if (len(data) - at) % _IDENTITY.size:
         raise RecordDamaged("bytes follow a commit")
-    identities = [Identity(*found) for found in _IDENTITY.iter_unpack(data[at:])]
+    identities = [Identity(*fields) for fields in _IDENTITY.iter_unpack(data[at:])]
     return CommitRecord(number, slices, acks, time_ms, identities, properties)
 
 

@@ -284,12 +284,12 @@ _readers: Final[dict[frozenset[str] | None, _HeaderReader]] = {}
 
 def _reader(names: frozenset[str] | None) -> _HeaderReader:
     """Return the reader for at least the headers of these names; None: of all. At most READERS_MAX sets are kept."""
-    found = _readers.get(names)
-    if found is None:
+    reader = _readers.get(names)
+    if reader is None:
         if names is not None and (len(_readers) >= READERS_MAX or not all(map(_is_plain, names))):
             return _reader(None)
-        found = _readers[names] = _HeaderReader(names)
-    return found
+        reader = _readers[names] = _HeaderReader(names)
+    return reader
 
 
 def _is_plain(name: str) -> bool:

@@ -105,16 +105,16 @@ def read_times(file: File, content_offset: int, part: MessageRecord) -> list[Mes
     """Read the times of each message of a slice whose contents begin there. A torn or damaged body has no times."""
     lengths, with_properties = part.lengths, part.table[2::3]
     whole = file.read(content_offset, sum(lengths)) if sum(lengths) <= CONTENTS_READ_WHOLE else None
-    found: list[MessageTimes] = []
+    times_of_all: list[MessageTimes] = []
     at = 0
     for length, properties_bytes in zip(lengths, with_properties, strict=True):
         times = NO_TIMES
         if TIMES_BYTES <= properties_bytes <= length:
             first = whole[at : at + TIMES_BYTES] if whole is not None else file.read(content_offset + at, TIMES_BYTES)
             times = times_of(first)
-        found.append(times)
+        times_of_all.append(times)
         at += length
-    return found
+    return times_of_all
 
 
 class BlockTimes:

@@ -259,10 +259,10 @@ class Block:
         has_starts, has_relocated = parts & _HAS_STARTS, parts & _HAS_RELOCATED
         times = None
         if parts & _HAS_TIMES:
-            found = BlockTimes.unpack(data, messages, int.from_bytes(gone, "little"))
-            if found is None or messages > BLOCK_MESSAGES:
+            unpacked = BlockTimes.unpack(data, messages, int.from_bytes(gone, "little"))
+            if unpacked is None or messages > BLOCK_MESSAGES:
                 raise BlockDamaged("its times do not add up")
-            times, begin = found
+            times, begin = unpacked
             data = data[:begin]
         end = _PACKED.size + planes * messages + 4 * records + 6 * files + (2 * records if has_starts else 0)
         is_long_enough = len(data) >= end if has_relocated else len(data) == end
@@ -346,10 +346,10 @@ class DelayedBlock(Block):
     def unpack(cls, block_number: int, data: bytes) -> DelayedBlock:
         """Return the block in these bytes. Raises BlockDamaged if `pack` can't have made them."""
         block = cls(block_number)
-        found = BlockTimes.unpack(data, BLOCK_MESSAGES, 0)
-        if found is None or data[: found[1]] != _PACKED.pack(BLOCK_MESSAGES, 0, 0, _HAS_TIMES, 0, bytes(64)):
+        unpacked = BlockTimes.unpack(data, BLOCK_MESSAGES, 0)
+        if unpacked is None or data[: unpacked[1]] != _PACKED.pack(BLOCK_MESSAGES, 0, 0, _HAS_TIMES, 0, bytes(64)):
             raise BlockDamaged("when messages come back does not add up")
-        times, _ = found
+        times, _ = unpacked
         if times.earliest[EXPIRY] != NEVER or not times.not_due_bits:
             raise BlockDamaged("nothing comes back")
         del times.columns[EXPIRY][:]

@@ -55,7 +55,7 @@ class Deduplication:
         self._make_room = make_room
         self._account = account or Unlimited()
         self._window_of = window_of
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._held_bytes = 0
         self._sizes: dict[int, int] = {}
         self._windows: dict[tuple[int, bytes], _Window] = {}
@@ -80,20 +80,20 @@ class Deduplication:
         """Return whether ids of messages to this destination are kept at all."""
         return destination in self._sizes
 
-    def has_seen(self, found: Identity) -> bool:
+    def has_seen(self, sent: Identity) -> bool:
         """Return whether this message was stored already, as far back as the window reaches."""
-        window = self._windows.get((found.destination, found.producer))
-        return window is not None and window.ids.has(found.message)
+        window = self._windows.get((sent.destination, sent.producer))
+        return window is not None and window.ids.has(sent.message)
 
-    def remember(self, found: Identity) -> None:
+    def remember(self, sent: Identity) -> None:
         """Remember that this message is stored. A second call changes nothing."""
-        size = self._sizes.get(found.destination, 0)
+        size = self._sizes.get(sent.destination, 0)
         if not size:
             return
-        key = found.destination, found.producer
+        key = sent.destination, sent.producer
         window = self._windows.get(key)
         if window is not None:
-            if window.ids.has(found.message):
+            if window.ids.has(sent.message):
                 return
             while len(window.ids) >= size:
                 self._drop_oldest(window)
@@ -105,7 +105,7 @@ class Deduplication:
                 self._drop(key)
             self.forgotten += 1
             return
-        window.ids.append(found.message, self._noted)
+        window.ids.append(sent.message, self._noted)
         self._noted += 1
 
     def forget(self, destination: int) -> None:
@@ -123,19 +123,19 @@ class Deduplication:
 
     # ------------------------------------------------------------------ transactions
 
-    def deciding_transaction(self, found: Identity) -> int | None:
+    def deciding_transaction(self, sent: Identity) -> int | None:
         """Return the number of the undecided transaction that has sent this message. None: there is none."""
-        return self._undecided.get(found)
+        return self._undecided.get(sent)
 
     def hold_undecided(self, identities: Iterable[Identity], number: int) -> None:
         """Note that a transaction will decide whether these messages are stored. The transaction pays for the ids."""
-        for found in identities:
-            self._undecided[found] = number
+        for sent in identities:
+            self._undecided[sent] = number
 
     def forget_undecided(self, identities: Iterable[Identity]) -> None:
         """Forget which transaction decides about these messages, because it has an outcome."""
-        for found in identities:
-            self._undecided.pop(found, None)
+        for sent in identities:
+            self._undecided.pop(sent, None)
 
     # ------------------------------------------------------------------ the journal's state
 
@@ -161,7 +161,7 @@ class Deduplication:
 
     def resize(self, limit_bytes: int) -> None:
         """Set the memory limit of the windows; forget what is above it, oldest ids first."""
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._shrink(limit_bytes, None)
 
     @property
@@ -180,7 +180,7 @@ class Deduplication:
 
     def _reserve(self, charge_bytes: int, but: _Window | None) -> bool:
         """Charge for an id or a window. The window `but` stays, though it may lose ids for this."""
-        if not self._shrink(self._limit_bytes - charge_bytes, but):
+        if not self._shrink(self.limit_bytes - charge_bytes, but):
             return False
         if not self._account.reserve(charge_bytes):
             self._make_room(ROOM_BYTES)
@@ -251,7 +251,7 @@ class Deduplication:
         self._account.release(charge_bytes)
 
     def _check(self) -> None:
-        assert self._held_bytes == self.held_bytes <= max(self._limit_bytes, 0)
+        assert self._held_bytes == self.held_bytes <= max(self.limit_bytes, 0)
         assert {window for _, _, window in self._oldest if not window.is_gone} == set(self._windows.values())
         for key, window in self._windows.items():
             assert window.key == key and not window.is_gone

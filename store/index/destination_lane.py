@@ -282,9 +282,9 @@ class DestinationLane(BlockLane):
     def placed(self, data_log: int, begin: int, end: int, first: int, last: int) -> list[Extent | SingleRecords]:
         """Return those of first..last, in one block, that are pending and in a record between begin and end."""
         block = self.block(first >> BLOCK_SHIFT)
-        found: list[Extent | SingleRecords] = []
+        stored: list[Extent | SingleRecords] = []
         if block is None or first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
-            return found
+            return stored
         low, high = first & BLOCK_MASK, last & BLOCK_MASK
         while (run := block.pending_run(low, BLOCK_MESSAGES)) is not None and run[0] <= high:
             for extent in block.extents(run[0], min(run[1], high)):
@@ -293,9 +293,9 @@ class DestinationLane(BlockLane):
                 if isinstance(extent, SingleRecords):
                     extent = extent.part(bisect_left(extent.offsets, begin), bisect_left(extent.offsets, end))
                 if extent.messages and begin <= extent.offset < end:
-                    found.append(extent)
+                    stored.append(extent)
             low = run[1] + 1
-        return found
+        return stored
 
     def put_times(self, first: int, times: Sequence[MessageTimes]) -> None:
         """Set the times of messages from `first` on. Requires: they are in one block and were just added or moved.

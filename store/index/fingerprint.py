@@ -252,8 +252,8 @@ class BlockSurvey:
             self._examined |= ones(low & BLOCK_MASK, high & BLOCK_MASK)
         else:
             self._examined |= mask_of([sequence & BLOCK_MASK for sequence in sequences])
-        for name, found in self._found.items():
-            _add_different(found, _column(name, rows))
+        for name, values_by_kind in self._found.items():
+            _add_different(values_by_kind, _column(name, rows))
 
     def add(self, index: int, values: dict[str, HeaderValue]) -> None:
         """Note the headers of the message at an index of the block. values: at least these headers."""
@@ -264,8 +264,8 @@ class BlockSurvey:
         if not self.noted:
             return
         self._examined |= mask_of(self.noted)
-        for name, found in self._found.items():
-            _add_different(found, _column(name, self.noted.values()))
+        for name, values_by_kind in self._found.items():
+            _add_different(values_by_kind, _column(name, self.noted.values()))
         self.noted.clear()
 
     def merge(self, other: BlockSurvey) -> None:
@@ -291,51 +291,51 @@ def _column(name: str, rows: Collection[dict[str, HeaderValue]]) -> list[HeaderV
         return [values.get(name) for values in rows]
 
 
-def _add_different(found: Found, column: list[HeaderValue]) -> None:
+def _add_different(values_by_kind: Found, column: list[HeaderValue]) -> None:
     """Add distinct values; _BEYOND stands for those that no fingerprint can describe."""
     kinds = set(map(type, column))
     for kind in kinds:
         if kind is list or kind is dict:
-            found[_BEYOND] = set()
+            values_by_kind[_BEYOND] = set()
             continue
         values = set(column) if len(kinds) == 1 else {value for value in column if type(value) is kind}
         if kind is str and max(map(len, cast("set[str]", values))) > STRING_CHARACTERS_MAX:
-            found[_BEYOND] = set()
+            values_by_kind[_BEYOND] = set()
         else:
-            found.setdefault(kind, set()).update(values)
+            values_by_kind.setdefault(kind, set()).update(values)
 
 
-def _pack(found: Found) -> bytes:
-    if _BEYOND in found:
+def _pack(values_by_kind: Found) -> bytes:
+    if _BEYOND in values_by_kind:
         return b""
-    if sum(map(len, found.values())) <= EXACT_VALUES_MAX:
-        packed = encode_properties({_VALUES: list(chain.from_iterable(found.values()))})
+    if sum(map(len, values_by_kind.values())) <= EXACT_VALUES_MAX:
+        packed = encode_properties({_VALUES: list(chain.from_iterable(values_by_kind.values()))})
         if len(packed) < EXACT_BYTES_MAX:
             return bytes((_EXACT,)) + packed
     try:
-        return _summary(found)
+        return _summary(values_by_kind)
     except OverflowError:  # an int too wide for a float
         return b""
 
 
-def _summary(found: Found) -> bytes:
+def _summary(values_by_kind: Found) -> bytes:
     """Return the summary of values; no bytes if it can't describe them. OverflowError: an int is too wide."""
     # Keep an int an int: machine code would make a float of it, which rounds.
     numbers: list[int | float] = [
-        *cast("set[int]", found.get(int, set())),
-        *cast("set[float]", found.get(float, set())),
+        *cast("set[int]", values_by_kind.get(int, set())),
+        *cast("set[float]", values_by_kind.get(float, set())),
     ]
-    if not _SUMMARIZED.issuperset(found) or any([number != number for number in numbers]):  # bytes, or NaN
+    if not _SUMMARIZED.issuperset(values_by_kind) or any([number != number for number in numbers]):  # bytes, or NaN
         return b""
-    strings = list(map(str.encode, cast("set[str]", found.get(str, set()))))
-    truths = found.get(bool, set())
-    kinds = (NoneType in found) * _NULL | (True in truths) * _TRUE | (False in truths) * _FALSE
+    strings = list(map(str.encode, cast("set[str]", values_by_kind.get(str, set()))))
+    truths = values_by_kind.get(bool, set())
+    kinds = (NoneType in values_by_kind) * _NULL | (True in truths) * _TRUE | (False in truths) * _FALSE
     hashes = list(map(zlib.crc32, strings))
     low, high = math.inf, -math.inf
     if numbers:
         kinds |= _NUMBER
         low, high = _around(min(numbers))[0], _around(max(numbers))[1]
-        if not strings and float not in found and len(numbers) >= DENSE_SHARE * (high - low + 1):
+        if not strings and float not in values_by_kind and len(numbers) >= DENSE_SHARE * (high - low + 1):
             return _HEAD.pack(_SUMMARY, kinds, 1, low, high, b"", b"") + _EVERYTHING
         hashes += _number_hashes(numbers)
     first = last = b""

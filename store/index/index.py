@@ -94,7 +94,7 @@ class Index:
         # Number of a lane -> its timetable of messages that came back.
         self.delayed: dict[int, DelayedLane] = {}
         # Lanes of ended destinations that still have rows.
-        self._forgotten: dict[int, DestinationLane] = {}
+        self.forgotten: dict[int, DestinationLane] = {}
         # The latest time in the journal. The store's time never goes behind it.
         self.latest_ms = 0
 
@@ -160,7 +160,7 @@ class Index:
     @property
     def lanes_charge(self) -> int:
         """Return the charge of all lanes, used or not."""
-        return self.idle.charge_bytes + INDEX_LANE_BYTES * (len(self.lanes) + len(self._forgotten))
+        return self.idle.charge_bytes + INDEX_LANE_BYTES * (len(self.lanes) + len(self.forgotten))
 
     @property
     def has_leaving_lanes(self) -> bool:
@@ -305,7 +305,7 @@ class Index:
         self._leaving.clear()
         self.delayed.clear()
         self.cache.delayed.clear()
-        self._forgotten.clear()
+        self.forgotten.clear()
         self.uses.clear()
         self.fingerprints.reset()
         self.delivery_count_table.clear()
@@ -325,7 +325,7 @@ class Index:
                 lane.retire(block)
             del self.lanes[lane.number]
             if self._is_storing or lane.blocks_on_disk.count:
-                self._forgotten[lane.number] = lane
+                self.forgotten[lane.number] = lane
             else:
                 self._lanes_account.release(INDEX_LANE_BYTES)
 
@@ -394,7 +394,7 @@ class Index:
     def take_rows_to_delete(self) -> list[tuple[int, int]]:
         """Return (lane, block) of the rows that a checkpoint must delete."""
         rows: list[tuple[int, int]] = []
-        for lane in chain(self.lanes.values(), self._forgotten.values(), self.delayed.values()):
+        for lane in chain(self.lanes.values(), self.forgotten.values(), self.delayed.values()):
             if lane.rows_to_delete.count:
                 for first, last in lane.rows_to_delete:
                     rows += [(lane.number, number) for number in range(first, last + 1)]
@@ -421,7 +421,7 @@ class Index:
         if is_stored:
             self.fingerprints.checkpointed(fingerprints)
         for number, block_number in deleted:
-            lane = self._forgotten.get(number) or self.cache.lane(number)
+            lane = self.forgotten.get(number) or self.cache.lane(number)
             if is_stored:
                 lane.blocks_on_disk.remove(block_number, block_number)
             else:
@@ -434,8 +434,8 @@ class Index:
                     lane.rows_to_delete.add(block.number, block.number)
             if is_here and not block.is_dirty:
                 self.cache.checkpointed(lane, block, is_stored=is_stored)
-        for number in [number for number, lane in self._forgotten.items() if not lane.blocks_on_disk]:
-            del self._forgotten[number]
+        for number in [number for number, lane in self.forgotten.items() if not lane.blocks_on_disk]:
+            del self.forgotten[number]
             self._lanes_account.release(INDEX_LANE_BYTES)
         for number in [number for number, lane in self.delayed.items() if not (lane.blocks or lane.blocks_on_disk)]:
             del self.delayed[number], self.cache.delayed[number]

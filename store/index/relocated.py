@@ -67,10 +67,10 @@ class RelocatedPlaces:
     @property
     def mask(self) -> int:
         """One bit for each relocated message."""
-        found = 0
+        bits = 0
         for stretch in self:
-            found |= ((1 << (stretch.last - stretch.first + 1)) - 1) << stretch.first
-        return found
+            bits |= ((1 << (stretch.last - stretch.first + 1)) - 1) << stretch.first
+        return bits
 
     def pack(self) -> bytes:
         return b"".join((_COUNT.pack(len(self._columns[0])), *(column.tobytes() for column in self._columns)))

@@ -189,13 +189,13 @@ class Subscriptions(LaneMaker):
 
     def open_numbered(self, subscription_number: int) -> Subscriber | None:
         """Return a subscription, open, to use it. None: there is none. O(log subscriptions)."""
-        found = self.by_number.get(subscription_number)
-        if found is None and (facts := self.table.find(subscription_number)) is not None:
+        subscriber = self.by_number.get(subscription_number)
+        if subscriber is None and (facts := self.table.find(subscription_number)) is not None:
             topic = self._topic(facts.topic)
-            found = self._add(topic, Subscriber(facts, is_durable=True))
+            subscriber = self._add(topic, Subscriber(facts, is_durable=True))
             for lane in topic.lanes:
-                self._add_lane(found, lane, lane.cursors.take(subscription_number))
-        return found
+                self._add_lane(subscriber, lane, lane.cursors.take(subscription_number))
+        return subscriber
 
     def _add(self, topic: _Topic, subscriber: Subscriber) -> Subscriber:
         self._account.charge(SUBSCRIBER_BYTES)
@@ -207,30 +207,30 @@ class Subscriptions(LaneMaker):
 
         For a closed subscription this is a separate object, which must not be changed.
         """
-        found = self.by_number.get(subscription_number)
-        if found is None and (facts := self.table.find(subscription_number)) is not None:
-            found, topic = Subscriber(facts, is_durable=True), self._topics.get(facts.topic)
+        subscriber = self.by_number.get(subscription_number)
+        if subscriber is None and (facts := self.table.find(subscription_number)) is not None:
+            subscriber, topic = Subscriber(facts, is_durable=True), self._topics.get(facts.topic)
             for lane in topic.lanes if topic is not None else ():
-                found.lanes[lane.priority] = SubscriptionLane(
+                subscriber.lanes[lane.priority] = SubscriptionLane(
                     lane, subscription_number, is_durable=True, cursor=lane.cursors.find(subscription_number)
                 )
-        return found
+        return subscriber
 
     def shrink_to_row(self, subscription_number: int) -> None:
         """Make a durable subscription rows, if it needs just all messages from some place on.
 
         Requires: nobody has it. Later, callers must ask `open_numbered` for it again. O(lanes + subscriptions copied).
         """
-        found = self.by_number.get(subscription_number)
-        if found is None or not found.is_durable or found.facts.is_retention:
+        subscriber = self.by_number.get(subscription_number)
+        if subscriber is None or not subscriber.is_durable or subscriber.facts.is_retention:
             return
-        cursors = [(lane, lane.cursor) for lane in found.lanes if lane is not None]
+        cursors = [(lane, lane.cursor) for lane in subscriber.lanes if lane is not None]
         if any(cursor is None for _, cursor in cursors):
             return
         for lane, cursor in cursors:
             assert cursor is not None
             lane.topic.shrink_to_row(lane, cursor)
-        topic = self._topics[found.facts.topic]
+        topic = self._topics[subscriber.facts.topic]
         del self.by_number[subscription_number], topic.subscribers[subscription_number]
         self._account.release(SUBSCRIBER_BYTES)
         topic.leave_if_empty()
@@ -323,14 +323,14 @@ class Subscriptions(LaneMaker):
     def readers(self) -> Iterator[Subscriber]:
         """Yield all subscriptions except retentions, durable or not, as `for_report` returns them."""
         for number in sorted(self.numbers()):
-            found = self.for_report(number)
-            if found is not None and not found.facts.is_retention:
-                yield found
+            subscriber = self.for_report(number)
+            if subscriber is not None and not subscriber.facts.is_retention:
+                yield subscriber
 
     def retention(self, topic: int) -> Subscriber | None:
         """Return the entry for the messages that a topic keeps beyond all acks. None: it keeps none."""
-        found = self._topics.get(topic)
-        return None if found is None else found.retention
+        entry = self._topics.get(topic)
+        return None if entry is None else entry.retention
 
     def topic_lanes(self, topic: int) -> list[TopicLane]:
         """Return the lanes of a topic to which messages were sent, by priority. Requires: the lock."""

@@ -226,18 +226,18 @@ class TopicLane(DestinationLane):
 
     def needs(self, first: int, last: int) -> list[NeededRun]:
         """Return which of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
-        found: list[NeededRun] = []
+        needed: list[NeededRun] = []
         base = first >> BLOCK_SHIFT << BLOCK_SHIFT
         cover = ones(first - base, last - base)
         for number, subscriber in self.subscribers.items():
             mask = subscriber.mask(first >> BLOCK_SHIFT) & cover
-            found += [NeededRun(number, base + low, high - low + 1) for low, high in runs_of_ones(mask)]
+            needed += [NeededRun(number, base + low, high - low + 1) for low, high in runs_of_ones(mask)]
         end = min(last + 1, self.next_sequence)
         for number, begin in zip(self.cursors.numbers, self.cursors.next_sequences, strict=True):
             if begin < end:
                 begin = max(begin, first)
-                found.append(NeededRun(number, begin, end - begin))
-        return found
+                needed.append(NeededRun(number, begin, end - begin))
+        return needed
 
     def masks(self, block_number: int) -> Iterator[tuple[int, int]]:
         """Yield each subscription with the messages of a block that it needs. O(subscriptions)."""

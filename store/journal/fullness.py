@@ -60,7 +60,7 @@ class Fullness:
         # Bytes of a record that the store's limit refused and that has no room yet; 0: there is none.
         self._refused_bytes = 0
         # Bytes of the header and the first record of the newest data log.
-        self._first_bytes = 0
+        self.first_bytes = 0
         # Whether dead letters are being added. They replace other messages, so they go on while sends are refused.
         self.accepts_replacements = False
         # The limit that stops new messages (a write stall). None: there is no stall.
@@ -174,14 +174,14 @@ class Fullness:
 
         first_bytes: those of its header and its first record.
         """
-        self.capacity, self.is_makeshift, self._first_bytes = capacity, is_makeshift, first_bytes
+        self.capacity, self.is_makeshift, self.first_bytes = capacity, is_makeshift, first_bytes
         self.is_full = is_makeshift or not self.fill_reserve()
 
     def fill_reserve(self) -> bool:
         """Make what is missing of the reserve. False: the disk has no space for it."""
         # Four times the record that opens a data log, because destinations may be added before the space is needed.
         try:
-            return self.reserve.fill(4 * self._first_bytes)
+            return self.reserve.fill(4 * self.first_bytes)
         except OSError as error:
             raise self._fail("the reserve could not be made", error) from error
 

@@ -80,16 +80,16 @@ class OpenDataLogs:
 
         Requires: the lock.
         """
-        found = self._readers.get(data_log)
-        if found is None:
+        opened = self._readers.get(data_log)
+        if opened is None:
             if data_log == self._newest_id:
                 assert self._newest is not None
-                found = self._newest
+                opened = self._newest
             else:
                 file = self.with_descriptor(lambda: self._disk.open_for_reading(data_log_name(data_log)))
-                found = file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
-            self._readers[data_log] = found
-        return found
+                opened = file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
+            self._readers[data_log] = opened
+        return opened
 
     def give_up_readers(self) -> int:
         """Close the files that are open only for reading; return how many. Reads under way go on.

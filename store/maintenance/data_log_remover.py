@@ -72,7 +72,7 @@ class DataLogRemover:
         self._index = index
         self._journal = journal
         self._branches = branches
-        self._archive = archive
+        self.archive = archive
         self._checkpoint_lock = locks.checkpoint
         self._lock = locks.state
         self._replay_position = replay_position
@@ -120,7 +120,7 @@ class DataLogRemover:
         if dropped:
             cleanup_logger.debug("Cleanup removing the data logs: %s", dropped, event="cleanup_removes")
         gone = tuple(doomed) if is_done else ()
-        deleted, archived = ((), gone) if self._archive is not None else (gone, ())
+        deleted, archived = ((), gone) if self.archive is not None else (gone, ())
         return CleanupReport(deleted, archived, 0, remaining)
 
     def _doom(
@@ -162,12 +162,12 @@ class DataLogRemover:
 
         This is the slow part of archiving, and holds no lock.
         """
-        if self._archive is None:
+        if self.archive is None:
             return None
         with self._lock:
             kept = set(self._branches.undecided_data_logs) | self._leased(leases)
             unneeded = removable(self._index.uses, self._replayed_data_log, kept)
-        ready, error = self._archive.copy(unneeded)
+        ready, error = self.archive.copy(unneeded)
         if error is not None:
             logger.warning(
                 "a data log could not be archived (%s); the next cleanup tries again",
@@ -182,8 +182,8 @@ class DataLogRemover:
         False: the disk refused; the next cleanup or the next open tries again.
         """
         try:
-            if self._archive is not None:
-                self._archive.keep(data_logs)
+            if self.archive is not None:
+                self.archive.keep(data_logs)
             self._journal.files.remove(data_logs)
             return True
         except OSError as error:

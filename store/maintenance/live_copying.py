@@ -74,10 +74,10 @@ class LiveCopying:
         gathered: list[StoredMessage] = []
         lane, size, at = records[0].lane, 0, 0
         for live in records:
-            found, at = messages[at : at + live.extent.messages], at + live.extent.messages
-            run = live.lane.pending_run(found[0][0], len(found))
-            is_whole = run == (found[0][0], found[-1][0])
-            for message in found:
+            copied, at = messages[at : at + live.extent.messages], at + live.extent.messages
+            run = live.lane.pending_run(copied[0][0], len(copied))
+            is_whole = run == (copied[0][0], copied[-1][0])
+            for message in copied:
                 if not is_whole and not live.lane.is_pending(message[0]):
                     continue
                 if gathered and not (live.lane is lane and follows(gathered, size, message)):

@@ -44,13 +44,13 @@ class LiveSearch:
     def in_piece(self, source: RelocationSource, piece: ScannedPiece) -> list[LiveMessages]:
         """Return the live messages of a piece, without slices of transactions."""
         source.has_transactional |= piece.has_transactional
-        found: list[LiveMessages] = []
+        live: list[LiveMessages] = []
         for (number, _), (first, last) in piece.sequences.items():
             lane = self._index.find_lane(number)
             if lane is not None:
                 extents = lane.placed(source.data_log, source.offset, piece.behind, first, last)
-                found += [LiveMessages(lane, extent) for extent in extents]
-        return found
+                live += [LiveMessages(lane, extent) for extent in extents]
+        return live
 
     def in_index(self, source: RelocationSource) -> list[LiveMessages]:
         """Return the messages that some blocks of the index have in that data log.
@@ -58,7 +58,7 @@ class LiveSearch:
         Requires: there are lanes to search.
         """
         assert source.lanes is not None
-        found: list[LiveMessages] = []
+        live: list[LiveMessages] = []
         at, sequence = source.place
         for _ in range(SCAN_BLOCKS):
             if at == len(source.lanes):
@@ -68,8 +68,8 @@ class LiveSearch:
             if lane is None or run is None:
                 at, sequence = at + 1, 0
                 continue
-            found += [LiveMessages(lane, extent) for extent in lane.placed(source.data_log, 0, OFFSET_MASK, *run)]
+            live += [LiveMessages(lane, extent) for extent in lane.placed(source.data_log, 0, OFFSET_MASK, *run)]
             sequence = run[1] + 1
             self._counts.scanned_bytes += _BLOCK_WEIGHT_BYTES
         source.behind = IndexPlace(at, sequence)
-        return found
+        return live

@@ -97,11 +97,11 @@ class Relocation:
         self._sealed = sealed
         self._prepared_moving = PreparedMoving(branches, transaction_writer, journal, locks.state, account)
         self._source: RelocationSource | None = None
-        self._left = LeftDataLogs()
+        self.left = LeftDataLogs()
         self._counts = counts = RelocationCounts()
         self._live_search = LiveSearch(index, branches, counts)
-        self._live_copying = LiveCopying(index, journal, locks.state, account, self._left, counts)
-        self._survivor_naming = SurvivorNaming(index, journal, account, self._left, counts)
+        self._live_copying = LiveCopying(index, journal, locks.state, account, self.left, counts)
+        self._survivor_naming = SurvivorNaming(index, journal, account, self.left, counts)
         self._throttle = Throttle(now)
         self._draining = DrainForecast(now)
         self._sampled_at = now
@@ -214,7 +214,7 @@ class Relocation:
 
     def _begin_round(self) -> None:
         """Try data logs again that found no memory. Requires: the lock."""
-        self._left.waiting.clear()
+        self.left.waiting.clear()
 
     def _choose(self) -> RelocationSource | None:
         """Return the data log that frees most for its price. None: none is worth it. Requires: the lock."""
@@ -231,8 +231,8 @@ class Relocation:
             sizes,
             [data_log for data_log in remaining if data_log <= end],
             prepared_bytes=self._branches.prepared_bytes,
-            unmovable=self._left.kept | self._left.waiting | self._soon_empty() | set(self._branches.open_data_logs),
-            unnameable=self._left.unnameable,
+            unmovable=self.left.kept | self.left.waiting | self._soon_empty() | set(self._branches.open_data_logs),
+            unnameable=self.left.unnameable,
             only_sparse=not is_above,
         )
         self._is_under_way = choice is not None
@@ -249,7 +249,7 @@ class Relocation:
         try:
             file, salt = self._journal.reader(data_log)
         except (OSError, RecordDamaged) as problem:
-            self._left.give_up(data_log, f"it cannot be opened ({problem})")
+            self.left.give_up(data_log, f"it cannot be opened ({problem})")
             return None
         end = self._journal.sizes[data_log]
         work = "Naming" if is_naming else "Relocating"
@@ -287,7 +287,7 @@ class Relocation:
                 logger.warning("relocation waits for space: %s", full, event="relocation_without_space")
                 return False
             except (RecordDamaged, struct.error, OSError) as problem:
-                self._left.give_up(source.data_log, f"it cannot be read ({problem})")
+                self.left.give_up(source.data_log, f"it cannot be read ({problem})")
             finally:
                 with self._lock:
                     self._account.release(STEP_CHARGE_BYTES)
@@ -305,9 +305,9 @@ class Relocation:
         self._counts.messages += moved.messages
         self._counts.appended_bytes += moved.appended_bytes
         if moved.is_waiting:
-            self._left.waiting.add(source.data_log)
+            self.left.waiting.add(source.data_log)
         elif moved.problem:
-            self._left.keep(source.data_log, moved.problem, logging.DEBUG)
+            self.left.keep(source.data_log, moved.problem, logging.DEBUG)
 
     def _release(self, source: RelocationSource) -> None:
         """Release the memory of a source and finish with it. Requires: the lock."""
@@ -321,13 +321,13 @@ class Relocation:
         while counts.scanned_bytes < scanned_to and counts.appended_bytes < copied_to:
             piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
             with self._lock:
-                found = self._found(source, piece)
-            if found is None:
+                live = self._found(source, piece)
+            if live is None:
                 return True
             if not source.is_naming:
-                for records in batches(found):
+                for records in batches(live):
                     if not self._live_copying.copy(source, records):
-                        return self._left.is_left(source.data_log)
+                        return self.left.is_left(source.data_log)
             if source.lanes is not None:
                 source.place = source.behind
             elif piece is not None:
@@ -356,12 +356,12 @@ class Relocation:
             self._finish(source, use)
             return None
         search = self._live_search
-        found = search.in_piece(source, piece) if piece is not None else search.in_index(source)
-        return found if not source.is_naming or self._survivor_naming.note(source, found) else None
+        live = search.in_piece(source, piece) if piece is not None else search.in_index(source)
+        return live if not source.is_naming or self._survivor_naming.note(source, live) else None
 
     def _finish(self, source: RelocationSource, use: DataLogUse | None) -> None:
         """Finish with a data log that was scanned, or has nothing live any more. Requires: the lock."""
         if use is not None and source.is_naming:
             self._survivor_naming.append(source, use)
         elif use is not None and use.pending_messages:
-            self._left.give_up(source.data_log, f"{use.pending_messages} live messages were not found in it")
+            self.left.give_up(source.data_log, f"{use.pending_messages} live messages were not found in it")

@@ -59,11 +59,11 @@ class LiveMessages(NamedTuple):
     extent: Extent | SingleRecords
 
 
-def batches(found: list[LiveMessages]) -> Iterator[list[LiveMessages]]:
+def batches(live: list[LiveMessages]) -> Iterator[list[LiveMessages]]:
     """Yield the messages in order, in batches of about BATCH_BYTES of records, or of one record."""
     batch: list[LiveMessages] = []
     size = 0
-    for lane, whole in found:
+    for lane, whole in live:
         for extent in _cut(whole):
             is_same_record = bool(batch) and extent.offset == batch[-1].extent.offset
             if batch and not is_same_record and size + extent.record_bytes > BATCH_BYTES:

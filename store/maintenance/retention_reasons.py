@@ -256,20 +256,20 @@ class RetentionReasons:
         """
         left = {data_log: self._counts[data_log].pending_messages for data_log in wanted if data_log in self._counts}
         left = {data_log: messages for data_log, messages in left.items() if messages}
-        found: dict[int, dict[int, _Held]] = {data_log: {} for data_log in left}
+        held: dict[int, dict[int, _Held]] = {data_log: {} for data_log in left}
         with self._lock:
             lanes = sorted(self._index.lanes)
         for number in lanes:
             at: int | None = 0
             while at is not None:
                 if not left:
-                    return found
+                    return held
                 with self._lock:
-                    at = self._count_blocks(number, at, found, left)
-        return found
+                    at = self._count_blocks(number, at, held, left)
+        return held
 
     def _count_blocks(
-        self, number: int, at: int, found: dict[int, dict[int, _Held]], left: dict[int, int]
+        self, number: int, at: int, held: dict[int, dict[int, _Held]], left: dict[int, int]
     ) -> int | None:
         """Count some blocks of a lane from a number on; return where to continue. Requires: the lock."""
         lane = self._index.find_lane(number)
@@ -279,7 +279,7 @@ class RetentionReasons:
             if lane is None or run is None:
                 return None
             block = self._index.cache.peek(lane, run[0])
-            _count(number, block, self._needs(lane, block), found, left)
+            _count(number, block, self._needs(lane, block), held, left)
             at = run[0] + 1
         return at
 
@@ -332,19 +332,19 @@ def _count(
     number: int,
     block: Block,
     needs: Sequence[tuple[int, int]],
-    found: dict[int, dict[int, _Held]],
+    held: dict[int, dict[int, _Held]],
     left: dict[int, int],
 ) -> None:
     """Add the pending messages of a block to `found`, by data log, and subtract them from `left`."""
     for data_log, first, last in block.files(0, len(block.lengths) - 1):
-        if data_log not in found:
+        if data_log not in held:
             continue
         cover = ones(first, last)
         counted = 0
         for holder, mask in needs:
             part = mask & cover
             if part:
-                _add(found[data_log].setdefault(holder, _Held()), number, block, part, part & counted, data_log)
+                _add(held[data_log].setdefault(holder, _Held()), number, block, part, part & counted, data_log)
                 counted |= part
         if data_log in left:
             left[data_log] -= counted.bit_count()

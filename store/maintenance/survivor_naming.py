@@ -113,9 +113,9 @@ class SurvivorNaming:
         while (
             lane is not None
             and at < behind
-            and (found := lane.pending_run(at, behind - at)) is not None
-            and found[0] < behind
+            and (run_pending := lane.pending_run(at, behind - at)) is not None
+            and run_pending[0] < behind
         ):
-            last = min(found[1], behind - 1)
-            yield LaneRun(run.lane_number, found[0], last - found[0] + 1)
+            last = min(run_pending[1], behind - 1)
+            yield LaneRun(run.lane_number, run_pending[0], last - run_pending[0] + 1)
             at = last + 1

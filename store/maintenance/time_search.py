@@ -63,9 +63,9 @@ class TimeSearch:
         if low:
             number = _nth(runs, begins, low - 1)
             behind = number + 1 << BLOCK_SHIFT
-            found = self._within(self._records(lane, number), time_ms)
-            if found is not None:
-                return found
+            sequence = self._within(self._records(lane, number), time_ms)
+            if sequence is not None:
+                return sequence
         with self._lock, self._all_or_broken:
             run = lane.pending_run(behind, 1)
             return run[0] if run is not None else lane.next_sequence

@@ -269,9 +269,9 @@ class Replay:
         """Note that the messages that begin there must not be stored again. Those that do not verify are skipped."""
         for crc, length, properties_bytes in zip(part.table[::3], part.lengths, part.table[2::3], strict=True):
             if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
-                found = own_identity(file.read(begin, properties_bytes))
-                if found is not None:
-                    self._duplicates.remember(identity(part.destination, *found))
+                own = own_identity(file.read(begin, properties_bytes))
+                if own is not None:
+                    self._duplicates.remember(identity(part.destination, *own))
             begin += length
 
     def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_log_sequence: int) -> None:
@@ -339,8 +339,8 @@ class Replay:
             reader.close()
         self._properties.apply(commit.properties)
         self._branches.forget(commit.number)
-        for found in commit.identities:
-            self._duplicates.remember(found)
+        for sent in commit.identities:
+            self._duplicates.remember(sent)
 
     def forget_lost_slices(self) -> None:
         """Remove from prepared branches what a repair could not bring back, and acks of messages that are gone.
@@ -410,9 +410,9 @@ class Replay:
             file = self._disk.open_for_reading(data_log_name(data_log))
             try:
                 walk = RecordWalk(file, header, DATA_LOG_HEADER_BYTES)
-                for offset, found, part in walk:
-                    if found.kind == MESSAGE and not found.is_transactional:
-                        self._remove_all_but(left, data_log, offset, decode_slice(found, part), by_data_log)
+                for offset, record, part in walk:
+                    if record.kind == MESSAGE and not record.is_transactional:
+                        self._remove_all_but(left, data_log, offset, decode_slice(record, part), by_data_log)
                     relieve()
                 if walk.problem is not None:
                     raise JournalCorrupt(data_log, walk.end, walk.problem)
@@ -427,15 +427,15 @@ class Replay:
 
         It is not all of them if a subscription without a name had them.
         """
-        found = 0
+        pending = 0
         for number, first, messages in ranges:
             lane, end = self._index.lanes.get(number), first + messages
             while lane is not None and (run := lane.pending_run(first, BLOCK_MESSAGES)) is not None and run[0] < end:
                 first = min(run[1] + 1, end)
                 extents = lane.extents(run[0], first - 1)
-                found += sum(extent.messages for extent in extents if extent.data_log == data_log)
+                pending += sum(extent.messages for extent in extents if extent.data_log == data_log)
                 relieve()
-        return found
+        return pending
 
     def _restate(self, needed: NeedsRecord) -> None:
         """Restate which subscriptions need messages of a topic that the next records copy or name.

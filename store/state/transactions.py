@@ -113,12 +113,12 @@ class Branches:
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
         """Return the sequences of a lane that branches without an outcome acknowledge. O(branches)."""
-        found = SequenceSet()
+        acknowledged = SequenceSet()
         for branch in self._branches.values():
             for acks in (branch.acks, branch.unrecorded_acks):
                 for first, last in acks.get(lane_number, ()):
-                    found.add(first, last)
-        return found
+                    acknowledged.add(first, last)
+        return acknowledged
 
     def place(
         self, number: int, lane_number: int, position: int, messages: int, length: int, *, is_timed: bool = False

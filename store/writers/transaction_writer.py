@@ -154,8 +154,8 @@ class TransactionWriter:
             apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self._acked_lane)
             self._properties.apply(branch.properties)
             self._branches.forget(branch.number)
-            for found in branch.identities:
-                self._duplicates.remember(found)
+            for sent in branch.identities:
+                self._duplicates.remember(sent)
 
     def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
         try:

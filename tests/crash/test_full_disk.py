@@ -97,10 +97,10 @@ def test_reserve_holds_the_record_that_opens_a_data_log_however_many_queues_ther
     for n in range(150):
         opened.lane(f"queue {n} with a name of some length " * 5)
     sent = fill(opened)
-    assert simulated(opened).image()[f"{JOURNAL}/reserve-1"] == bytes(4 * opened.store.journal.fullness._first_bytes)
+    assert simulated(opened).image()[f"{JOURNAL}/reserve-1"] == bytes(4 * opened.store.journal.fullness.first_bytes)
     while not opened.store.journal.fullness.is_full:
         opened.remove(0)
-    assert opened.store.journal.fullness._first_bytes > FILE_BYTES // 4, "it would not have fit into the smaller one"
+    assert opened.store.journal.fullness.first_bytes > FILE_BYTES // 4, "it would not have fit into the smaller one"
     assert opened.bodies() == sent[1:]
 
 

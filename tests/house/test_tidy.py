@@ -28,13 +28,15 @@ PACKAGE = (
 ALL = (*PACKAGE, *TESTS)
 
 FUNCTION_LINES_MAX = 70
-PRIVATE_USES_MAX = 149
+PRIVATE_USES_MAX = 103
 """Uses of private names of others in tests. It may only fall: a new test asks the public interface, or `Inside`."""
-PACKAGE_PRIVATE_USES_MAX = 41
-"""The same in the package: what its parts ask of each other has a name of its own. Most are of one class for another
-object of itself, or of two that are one module."""
-CHECKED_BY_TESTS = {"_check", "_replace", "_fields", "_asdict"}
-"""What a structure has for tests, and what named tuples have for everybody."""
+PACKAGE_PRIVATE_USES_MAX = 6
+"""The same in the package, between modules: what its parts ask of each other has a name of its own."""
+MODULE_PRIVATE_USES_MAX = 29
+"""The same in the package, within one module: of one class for another object of itself, or of two classes that share
+the module."""
+FOR_EVERYBODY = {"_check", "_replace", "_fields", "_asdict", "_exit", "_getframe"}
+"""Names that look private: what a structure has for tests, and what named tuples, os and sys have for everybody."""
 
 # The layers get disk, clock and randomness through a constructor, so that a test can hold them. These modules
 # are where the real ones come from.
@@ -407,20 +409,43 @@ def test_a_docstring_leaves_its_text_to_what_exists() -> None:
     ]
 
 
+def private_names(source: Source) -> set[str]:
+    """Return the private names that the classes of a module give to their own attributes and methods."""
+    names: set[str] = set()
+    for node in source.nodes:
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.ClassDef():
+                names.update(named(node))
+    return names
+
+
 def private_uses(source: Source) -> Iterator[int]:
     """Line of each use of a private name of an object that is not the user itself."""
+    yield from (line for line, _ in private_uses_by_name(source))
+
+
+def private_uses_by_name(source: Source) -> Iterator[tuple[int, str]]:
+    """Line and name of each use of a private name of an object that is not the user itself."""
     for node in source.nodes:
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
                 pass
             case ast.Attribute(attr=name) if name.startswith("_") and not name.endswith("__"):
-                if name not in CHECKED_BY_TESTS:
-                    yield node.lineno
+                if name not in FOR_EVERYBODY:
+                    yield node.lineno, name
 
 
 def test_parts_of_the_package_do_not_reach_further_into_each_other() -> None:
-    found = [f"{source.name}:{line}" for source in sources(PACKAGE) for line in private_uses(source)]
-    assert len(found) <= PACKAGE_PRIVATE_USES_MAX, f"{len(found)} uses of private names:\n" + "\n".join(found)
+    between_modules: list[str] = []
+    within_modules: list[str] = []
+    for source in sources(PACKAGE):
+        own = private_names(source)
+        for line, name in private_uses_by_name(source):
+            (within_modules if name in own else between_modules).append(f"{source.name}:{line}")
+    for uses, most in ((between_modules, PACKAGE_PRIVATE_USES_MAX), (within_modules, MODULE_PRIVATE_USES_MAX)):
+        assert len(uses) <= most, f"{len(uses)} uses of private names:\n" + "\n".join(uses)
 
 
 def test_tests_do_not_reach_further_into_what_they_test() -> None:
@@ -432,3 +457,5 @@ def test_tests_do_not_reach_further_into_what_they_test() -> None:
     assert count <= PRIVATE_USES_MAX, f"{count} uses of private names; most of them in {', '.join(worst)}"
     planted = "self._a, cls._b, super()._c, found._check, found.__class__, found._d, found.e._f"
     assert len([*private_uses(parsed("tests/test_planted.py", planted))]) == 2
+    of_one_module = parsed("store/planted.py", "class A:\n    def f(self, other):\n        self._a = other._a")
+    assert private_names(of_one_module) == {"f", "_a"}

@@ -741,7 +741,7 @@ class MemoryWalk:
                 depth, owed = subscriptions[place.durable].depth, len(place.free) + len(place.held)
                 assert depth == owed, f"{depth} for {place.durable}, not {owed}"
         report.spilled += self.store.bay.statistics().tmp_storage.messages > 0
-        given_up = [home for home, size in self.store.relocation._left.unnameable.items() if size == UNLIMITED]
+        given_up = [home for home, size in self.store.relocation.left.unnameable.items() if size == UNLIMITED]
         assert not given_up, f"relocation did not find all that is in data logs {given_up}"
 
     def _drain(self) -> None:

@@ -17,10 +17,10 @@ from ....cache.shares import Shares
 from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
-from ..deliveries.lane_deliveries import Delivery, LaneMessages, content_bytes
 from ..memory.memory_owners import MemoryOwners
-from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
-from ..selector_groups.distribution_roles import Dispatcher
+from ..model.distribution_roles import Dispatcher
+from ..model.lane_deliveries import Delivery, LaneMessages, content_bytes
+from ..model.model import CoreConsumer, LaneState, SelectorGroup, TargetList
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
 from .observer import ListEvents

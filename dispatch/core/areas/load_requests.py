@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....store.environment.clock import Clock
-from ..model import TargetList
+from ..model.model import TargetList
 
 TRIAL_SECONDS: Final = 0.01
 """Length of a trial."""
@@ -88,7 +88,7 @@ class LoadRequests:
         self.running_low: dict[TargetList, None] = {}
         # Lists that are left to their consumers: the loader loads nothing for them.
         self.left_alone: dict[TargetList, Trial] = {}
-        self._feed_periods: dict[TargetList, FeedPeriod] = {}
+        self.feed_periods: dict[TargetList, FeedPeriod] = {}
         self._look_at = 0.0
 
     def judge_consumers_by(self, clock: Clock | None) -> None:
@@ -108,7 +108,7 @@ class LoadRequests:
         """Forget a list that has ended."""
         self.running_low.pop(target, None)
         self.left_alone.pop(target, None)
-        self._feed_periods.pop(target, None)
+        self.feed_periods.pop(target, None)
 
     # ------------------------------------------------------------------ the consumer's thread
 
@@ -124,7 +124,7 @@ class LoadRequests:
     def missed(self, target: TargetList) -> None:
         """Note that a take found the list empty, and will load for it or wait for the loader."""
         if target not in self.left_alone and self._never_fills(target):
-            self._leave(target)
+            self.leave(target)
 
     def _judge(self, target: TargetList, trial: Trial) -> None:
         assert self._clock is not None
@@ -137,10 +137,10 @@ class LoadRequests:
             is_busy = all_computed - trial.all_computed >= BUSY_SHARE * elapsed
             is_steady = is_busy and trial.thread == thread and computed - trial.computed >= STEADY_SHARE * elapsed
             if not is_steady or not _may_be_left(target):
-                self._feed_again(target, now)
+                self.feed_again(target, now)
                 return
             trial.is_passed = True
-            self._feed_periods.pop(target, None)
+            self.feed_periods.pop(target, None)
         trial.thread, trial.begun, trial.computed, trial.all_computed = thread, now, computed, all_computed
 
     # ------------------------------------------------------------------ the loader's thread
@@ -152,7 +152,7 @@ class LoadRequests:
         """
         if target.direct_bytes * 2 < target.low_watermark_bytes or not self._never_fills(target):
             return False  # nearly empty: the consumer would have to load before it was judged
-        self._leave(target)
+        self.leave(target)
         return True
 
     def poll(self) -> None:
@@ -164,7 +164,7 @@ class LoadRequests:
         self._look_at = now + LOOK_SECONDS
         for target, trial in list(self.left_alone.items()):
             if trial.seen_bytes == target.taken_bytes or not _may_be_left(target):
-                self._feed_again(target, now)
+                self.feed_again(target, now)
             else:
                 trial.seen_bytes = target.taken_bytes
 
@@ -176,19 +176,19 @@ class LoadRequests:
         """
         if self._clock is None or target.loaded_bytes < FILLS_MAX * target.high_watermark_bytes:
             return False
-        fed = self._feed_periods.get(target)
+        fed = self.feed_periods.get(target)
         return (fed is None or self._clock.monotonic() >= fed.until) and _may_be_left(target)
 
-    def _leave(self, target: TargetList) -> None:
+    def leave(self, target: TargetList) -> None:
         self.left_alone[target] = Trial()
         self.running_low.pop(target, None)
         self.wake_loader()  # from now on the loader polls this list
 
-    def _feed_again(self, target: TargetList, now: float) -> None:
+    def feed_again(self, target: TargetList, now: float) -> None:
         del self.left_alone[target]
-        before = self._feed_periods.get(target)
+        before = self.feed_periods.get(target)
         seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)
-        self._feed_periods[target] = FeedPeriod(now + seconds, seconds)
+        self.feed_periods[target] = FeedPeriod(now + seconds, seconds)
         target.count_loaded_anew()
         self.request(target)
 

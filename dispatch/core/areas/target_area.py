@@ -25,12 +25,12 @@ from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from ..lists.abstract_target_area import AbstractTargetArea
 from ..memory.memory_owners import MemoryOwners
 from ..memory.watermarks import Watermarks
-from ..model import ConsumedDestination, LaneState, SelectorGroup, TargetList
+from ..model.abstract_target_area import AbstractTargetArea
+from ..model.consumer_memory import LIST_BYTES, selector_group_charge
+from ..model.model import ConsumedDestination, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
-from ..selector_groups.consumer_memory import LIST_BYTES, selector_group_charge
 from .dispatch_area import DispatchArea
 from .list_order import arrange
 from .load_requests import LoadRequests
@@ -96,8 +96,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def subscribe(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
         """Return the selector group for this selector; make it with its lists if it is new."""
         self._traffic.subscribes(destination)
-        found = destination.selector_groups.get(selector.text if selector is not None else None)
-        return found if found is not None else self._add_selector_group(destination, selector)
+        selector_group = destination.selector_groups.get(selector.text if selector is not None else None)
+        return selector_group if selector_group is not None else self._add_selector_group(destination, selector)
 
     def _add_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
         """Make a selector group with a list over each lane. From the second group on, the lists need claims."""

@@ -9,9 +9,9 @@ from collections.abc import Container
 from contextlib import AbstractContextManager
 
 from ....store.format.destination_table import DestinationTable
-from ..lifecycle.counting import CountedRows
-from ..lifecycle.lifecycle import Lifecycle
-from ..publication.publisher import Publisher
+from ..model.counting import CountedRows
+from ..model.lifecycle import Lifecycle
+from ..publisher import Publisher
 from ..redelivery.timed_lanes import TimedLanes
 from .closable_destinations import ClosableDestinations, IdleCloser
 from .destination_lanes import DestinationLanes

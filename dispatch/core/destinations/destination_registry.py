@@ -16,9 +16,9 @@ from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
 from ....store.writers.destination_writer import DestinationWriter
 from ...config.temporary_names import raise_if_temporary
-from ..lifecycle.lifecycle import Lifecycle
+from ..confirmer import Confirmer
+from ..model.lifecycle import Lifecycle
 from ..monitor import Monitor
-from ..publication.confirmer import Confirmer
 from .closable_destinations import IdleCloser
 from .destination_opener import DestinationOpener
 from .destination_state import NamedDestinationState
@@ -97,50 +97,50 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         Closed: the store is closed, or the name is that of a temporary destination that is gone. StoreFull.
         """
         self._monitor.raise_if_closed()
-        found = self.by_name.get(name)
-        if found is not None:
-            return found
+        destination = self.by_name.get(name)
+        if destination is not None:
+            return destination
         with self._monitor.lock, self._monitor.while_open:
             if self._rows.number_of(self.kind, name) is None:
                 raise_if_temporary(name)
-            found = self.ensure(name)
+            destination = self.ensure(name)
             journal_end = confirmer.journal_end
         confirmer.confirm(journal_end)
-        return found
+        return destination
 
     def ensure(self, name: str) -> DestinationT:
         """Open the destination of a name, or record a new one, which may not be synced yet; return its state.
 
         Requires: the lock. StoreFull: memory has no room for it.
         """
-        found = self.by_name.get(name)
-        if found is not None:
-            return found
+        destination = self.by_name.get(name)
+        if destination is not None:
+            return destination
         number = self._rows.number_of(self.kind, name)
         return self.create(name) if number is None else self.open_numbered(number)
 
     def open_numbered(self, destination_number: int) -> DestinationT:
         """Open the existing destination of a number. Requires: the lock. StoreFull: memory has no room for it."""
-        found = self.by_number.get(destination_number)
-        if found is None:
+        destination = self.by_number.get(destination_number)
+        if destination is None:
             name = self._rows[destination_number].name
             with self._opener.charge_one(self.open_bytes):
-                found = self._add(destination_number, name)
-            self._opener.restore_counts(found)
-        return found
+                destination = self._add(destination_number, name)
+            self._opener.restore_counts(destination)
+        return destination
 
     def open_to_delete(self, destination_number: int) -> DestinationT:
         """Open the existing destination of a number for a caller that deletes it. Requires: the lock.
 
         Full memory does not refuse this, because the deletion frees more than the object takes.
         """
-        found = self.by_number.get(destination_number)
-        if found is None:
+        destination = self.by_number.get(destination_number)
+        if destination is None:
             name = self._rows[destination_number].name
             self._opener.charge_or_owe(self.open_bytes)
-            found = self._add(destination_number, name)
-            self._opener.restore_counts(found)
-        return found
+            destination = self._add(destination_number, name)
+            self._opener.restore_counts(destination)
+        return destination
 
     def _add(self, number: int, name: str) -> DestinationT:
         made = self.by_name[name] = self.by_number[number] = self._make(number, name)
@@ -239,17 +239,17 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
 
         For a closed destination this is a separate object, which only the report uses.
         """
-        found = self.by_number.get(destination_number)
-        if found is None and (known := self._rows.get(destination_number)) is not None:
-            found = self._make(destination_number, known.name)
-            self._opener.describe(found)
-        return found
+        destination = self.by_number.get(destination_number)
+        if destination is None and (known := self._rows.get(destination_number)) is not None:
+            destination = self._make(destination_number, known.name)
+            self._opener.describe(destination)
+        return destination
 
     def closed_for_report(self) -> Iterator[DestinationT]:
         """Yield the state to report for each closed destination, sorted by name. Requires: the lock."""
         for number in self.numbers():
-            if number not in self.by_number and (found := self.numbered_for_report(number)) is not None:
-                yield found
+            if number not in self.by_number and (destination := self.numbered_for_report(number)) is not None:
+                yield destination
 
     # ------------------------------------------------------------------ closing and deleting
 

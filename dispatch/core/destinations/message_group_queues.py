@@ -6,9 +6,9 @@ A record keeps this for the life of the queue.
 from __future__ import annotations
 
 from ....store.writers.destination_writer import DestinationWriter
-from ..model import ConsumedDestination, Distribution
+from ..model.distribution_roles import AbstractDistributionChooser
+from ..model.model import ConsumedDestination, Distribution
 from ..monitor import Monitor
-from ..selector_groups.distribution_roles import AbstractDistributionChooser
 from .overhead import MESSAGE_GROUPS_BYTES, DestinationOverhead
 
 

@@ -19,8 +19,8 @@ from ....store.index.subscriptions import SUBSCRIBER_BYTES
 from ...selectors.selector import Selector
 from ..areas.target_area import TargetArea
 from ..memory.watermarks import Watermarks
-from ..model import LANE_STATE_BYTES
-from ..selector_groups.consumer_memory import LIST_BYTES, OWN_SELECTOR_GROUP_BYTES, selector_group_charge
+from ..model.consumer_memory import LIST_BYTES, OWN_SELECTOR_GROUP_BYTES, selector_group_charge
+from ..model.model import LANE_STATE_BYTES
 from .closable_destinations import ClosableDestinations
 from .destination_state import DestinationState
 
@@ -233,17 +233,17 @@ class DestinationOverhead:
         """Charge for a destination that is opened to be deleted, now or as soon as there is room. Never refuses."""
         self._destination_memory.charge(charge_bytes)
 
-    def restore(self, found: DestinationCounts, subscriptions: int, rows_bytes: int) -> None:
+    def restore(self, counts: DestinationCounts, subscriptions: int, rows_bytes: int) -> None:
         """Charge for all destinations that opening the store found. SettingsError: memory_limit is too low for them.
 
         subscriptions: number of subscriptions.
         rows_bytes: charge for rows and lanes that nobody uses.
         """
-        charge = found.charge_bytes
+        charge = counts.charge_bytes
         is_too_much = charge + rows_bytes > self._watermarks.shares.destinations_bytes
         if is_too_much or self._destination_memory.owed_bytes or not self.holder.reserve(charge):
             raise SettingsError(
-                f"memory_limit has no room for the {found.destinations + subscriptions:,} destinations and "
+                f"memory_limit has no room for the {counts.destinations + subscriptions:,} destinations and "
                 f"subscriptions of this store, which take {charge + rows_bytes:,} bytes and at most half of what its "
                 "fixed parts leave: raise it"
             )

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from ....store.format.state_record import QUEUE
 from ....store.message_store import MessageStore
-from ..lanes.persistent_lane_state import PersistentLaneState
-from ..lanes.queue_lane_state import QueueLaneState
+from ..model.persistent_lane_state import PersistentLaneState
 from .destination_state import NamedDestinationState
 
 
@@ -22,4 +21,4 @@ class QueueState(NamedDestinationState):
     def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
         """Return a new lane of the queue for one priority."""
         pending_lane = message_store.lane(self.number, priority)
-        return QueueLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
+        return PersistentLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))

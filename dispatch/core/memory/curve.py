@@ -116,11 +116,11 @@ class CurveSampler:
         """Make it without lists. shares: those of the limits of the curve, smallest first."""
         self._shares = shares
         # By limit, what the PendingCache would hold.
-        self._overflowed = [0.0] * len(shares)
+        self.overflowed = [0.0] * len(shares)
         # Total backlog of all lists.
         self._waiting = 0.0
         # By limit, how much of that backlog would not be direct.
-        self._not_direct = [0.0] * len(shares)
+        self.not_direct = [0.0] * len(shares)
         self._missed = [0.0] * len(shares)
         self._delivered = 0.0
         self._tracks: dict[ListTrack, None] = {}
@@ -193,18 +193,18 @@ class CurveSampler:
 
     def watermarks_of(self, lists: int, rate: float | None) -> Sequence[int]:
         """Return the high watermark that each limit grants to a list that was not measured with the others."""
-        found = self._watermarks.get((lists, rate))
-        if found is None:
+        watermarks = self._watermarks.get((lists, rate))
+        if watermarks is None:
             if len(self._watermarks) >= 64:
                 self._watermarks.clear()
-            found = [high_watermark_bytes(shares.limit_bytes, lists, rate) for shares in self._shares]
-            self._watermarks[lists, rate] = found
-        return found
+            watermarks = [high_watermark_bytes(shares.limit_bytes, lists, rate) for shares in self._shares]
+            self._watermarks[lists, rate] = watermarks
+        return watermarks
 
     def _room(self, track: ListTrack, at: int, in_flight: float) -> float:
         """Return what a limit leaves to this list, direct and overflowed, when all others have theirs."""
         direct, overflowed = (track.direct[at], track.rest[at].kept) if at < track.behind else (track.waiting, 0.0)
-        others = self._waiting - self._not_direct[at] - direct + self._overflowed[at] - overflowed
+        others = self._waiting - self.not_direct[at] - direct + self.overflowed[at] - overflowed
         return self._free(at, in_flight) - others
 
     def _free(self, at: int, in_flight: float) -> float:
@@ -218,27 +218,27 @@ class CurveSampler:
         rest.append(outside, 0.0)
         track.direct.append(direct)
         track.rest.append(rest)
-        self._overflowed[at] += overflowed
-        self._not_direct[at] += track.waiting - direct
+        self.overflowed[at] += overflowed
+        self.not_direct[at] += track.waiting - direct
 
     def _drop_last(self, track: ListTrack) -> None:
-        self._overflowed[track.behind - 1] -= track.rest[-1].kept
-        self._not_direct[track.behind - 1] -= track.waiting - track.direct.pop()
+        self.overflowed[track.behind - 1] -= track.rest[-1].kept
+        self.not_direct[track.behind - 1] -= track.waiting - track.direct.pop()
         track.rest.pop()
 
     def _advance(self, track: ListTrack, at: int, step: Step, watermark: float) -> None:
         """Advance one limit from the sample before: deliver half of what went, let come what came, deliver the rest."""
         before = track.waiting - track.direct[at]
         rest = track.rest[at]
-        others_direct = self._waiting - self._not_direct[at] - track.direct[at]
+        others_direct = self._waiting - self.not_direct[at] - track.direct[at]
         # What came is counted before what is in flight: at the sample before, that was still in the list.
         for arriving, held in ((step.came, 0.0), (0.0, step.in_flight)):
-            room = self._free(at, held) - others_direct - self._overflowed[at] + rest.kept
+            room = self._free(at, held) - others_direct - self.overflowed[at] + rest.kept
             direct = track.direct[at] - step.went / 2
             if direct > watermark:  # it fell
                 put_back = direct - watermark
                 kept = min(put_back, self._cache_room(at, room - watermark, rest))
-                self._overflowed[at] += kept
+                self.overflowed[at] += kept
                 rest.put_back(put_back, kept)
                 direct = watermark
             track.direct[at] = direct
@@ -253,7 +253,7 @@ class CurveSampler:
                 fair_bytes = high_watermark_bytes(self._shares[at].limit_bytes, step.lists, None)
                 near = max(near_bytes(fair_bytes, int(watermark)) - direct - rest.waiting, 0.0)
             kept = min(arriving, near, self._cache_room(at, room - direct, rest))
-            self._overflowed[at] += kept
+            self.overflowed[at] += kept
             rest.append(arriving, kept)
             track.direct[at] = direct
         # The backlog is known better than what became of each part of it.
@@ -263,12 +263,12 @@ class CurveSampler:
         else:
             kept = rest.kept
             track.direct[at] -= surplus - rest.cut(surplus)
-            self._overflowed[at] += rest.kept - kept
-        self._not_direct[at] += step.waiting - track.direct[at] - before
+            self.overflowed[at] += rest.kept - kept
+        self.not_direct[at] += step.waiting - track.direct[at] - before
 
     def _cache_room(self, at: int, room: float, rest: Backlog) -> float:
         """Return how much more of a list the PendingCache would take, where RAM has room for so much of it in all."""
-        share = self._shares[at].pending_cache_bytes - self._overflowed[at]
+        share = self._shares[at].pending_cache_bytes - self.overflowed[at]
         return max(min(share, room - rest.kept), 0.0)
 
     def _refill(self, track: ListTrack, at: int, watermark: float, room: float, charge: float) -> None:
@@ -285,19 +285,19 @@ class CurveSampler:
                 if wanted < BYTES_MIN:
                     break
                 size, kept = rest.take(wanted)
-                self._overflowed[at] -= kept
+                self.overflowed[at] -= kept
                 direct += size
                 read += size - kept
         self._missed[at] += read / charge
         # Each read frees room for its buffer too: half of one stays free, on the average.
         missing = direct + rest.kept + min(read, load) / 2 - room
-        while missing > BYTES_MIN and self._overflowed[at] > BYTES_MIN:
+        while missing > BYTES_MIN and self.overflowed[at] > BYTES_MIN:
             fullest = self._fullest(at)
             kept = fullest.rest[at].kept
             released = fullest.rest[at].evict(min(missing, max(kept / 2, fullest.charge)))
             if not released:
                 break
-            self._overflowed[at] -= released
+            self.overflowed[at] -= released
             missing -= released
         track.direct[at] = max(direct, 0.0)
 

@@ -18,8 +18,8 @@ from ....cache.accounting.budget import Budget, Holder
 from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..areas.target_area import TargetArea
-from ..deliveries.lane_deliveries import Delivery, mark_late
-from ..model import ConsumedDestination, CoreConsumer, LaneState, consumer_of, lane_of
+from ..model.lane_deliveries import Delivery, mark_late
+from ..model.model import ConsumedDestination, CoreConsumer, LaneState, consumer_of, lane_of
 from ..monitor import Monitor
 from .redelivery import Redelivery
 
@@ -281,8 +281,8 @@ class AckDeadlines:
         extended = self._watched[consumer_of(delivery)].extended
         if not extended:
             return False
-        found = extended.get((lane_of(delivery), delivery.sequence))
-        return found is not None and found[0] == delivery.number
+        extension = extended.get((lane_of(delivery), delivery.sequence))
+        return extension is not None and extension[0] == delivery.number
 
     def _collect_extended(self, now: float, late: list[Delivery]) -> None:
         """Collect deliveries whose extended deadline has passed. O(extended deliveries)."""

@@ -15,8 +15,8 @@ from ...config.policies import Policies
 from ...config.redelivery_delays import RedeliveryRule
 from ..areas.dispatch_area import DispatchArea
 from ..areas.target_area import TargetArea
-from ..deliveries.lane_deliveries import Delivery, counted_runs, is_seen, message_of
-from ..model import LaneState, lane_of
+from ..model.lane_deliveries import Delivery, counted_runs, is_seen, message_of
+from ..model.model import LaneState, lane_of
 from .delayed_redelivery import DelayedRedelivery
 
 
@@ -173,10 +173,10 @@ class Redelivery:
 
 
 def _by_lane(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
-    found: dict[LaneState, list[Delivery]] = {}
+    by_lane: dict[LaneState, list[Delivery]] = {}
     for delivery in deliveries:
-        found.setdefault(lane_of(delivery), []).append(delivery)
-    return found
+        by_lane.setdefault(lane_of(delivery), []).append(delivery)
+    return by_lane
 
 
 def _runs(sequences: Iterable[int]) -> list[tuple[int, int]]:

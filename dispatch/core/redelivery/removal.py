@@ -14,7 +14,7 @@ from ....store.errors import ForebayError
 from ....store.state.transactions import Branches
 from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
-from ..model import LaneState
+from ..model.model import LaneState
 from .delayed_redelivery import DelayedRedelivery
 
 RUN_MESSAGES_MAX: Final = (1 << 32) - 1
@@ -91,7 +91,7 @@ class Removals:
         if gone:
             self._delayed.cancel(lane, gone)
             self._target_area.forget(lane, gone)
-        lane.destination.on_space_freed()
+        lane.destination.on_room_freed()
 
     def empty_lane(self, lane: LaneState) -> None:
         """Empty a lane that is about to go, so that senders, loads and deliveries that still know it find nothing in

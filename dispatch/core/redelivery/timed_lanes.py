@@ -11,7 +11,7 @@ from math import inf
 
 from ....store.format.times import DUE, NEVER, has_times, times_of
 from ..areas.target_area import TargetArea
-from ..model import ConsumedDestination, LaneState
+from ..model.model import ConsumedDestination, LaneState
 from ..monitor import Monitor
 from .delayed_redelivery import RELEASE_BLOCKS
 
@@ -100,7 +100,7 @@ class TimedLanes:
             lane.expired += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
             if lane.delivery_counts is not None:
                 lane.trim_delivery_counts(sequence, sequence)
-            lane.destination.on_space_freed()
+            lane.destination.on_room_freed()
             return
         swept = lane.expiry_lane_state
         if swept not in self._met:

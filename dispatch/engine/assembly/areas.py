@@ -16,13 +16,13 @@ from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
-from ...core.deliveries.lane_reader import LaneReader
-from ...core.deliveries.lane_state_parts import LaneStateParts
 from ...core.memory.memory_owners import MemoryOwners
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.message_group_memory import MessageGroupMemory
 from ...core.memory.watermarks import Watermarks
-from ...core.model import DestinationStateParts
+from ...core.model.lane_reader import LaneReader
+from ...core.model.lane_state_parts import LaneStateParts
+from ...core.model.model import DestinationStateParts
 from ...distribution.distribution_chooser import DistributionChooser
 from ...distribution.distribution_parts import DistributionParts
 from ..curve_watch import CurveWatch

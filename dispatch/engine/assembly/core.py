@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ....cache.accounting import holder_names
+from ...core.confirmer import ThreadConfirmer
 from ...core.destinations.closable_destinations import ClosableDestinations
 from ...core.destinations.dead_letter_queues import DeadLetterQueues
 from ...core.destinations.destination_lanes import DestinationLanes
@@ -15,8 +16,7 @@ from ...core.destinations.overhead import DestinationOverhead
 from ...core.destinations.policy_applier import PolicyApplier
 from ...core.destinations.queue_registry import QueueRegistry
 from ...core.owners import CoreOwners, DestinationOwners
-from ...core.publication.confirmer import ThreadConfirmer
-from ...core.publication.publisher import Publisher
+from ...core.publisher import Publisher
 from ...core.redelivery.removal import Removals
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer

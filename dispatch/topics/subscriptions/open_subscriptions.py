@@ -15,7 +15,7 @@ from ....store.errors import SelectorError
 from ....store.index.subscriptions import Subscriber, Subscriptions
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.destinations.destination_state import NO_LANES
-from ...core.lifecycle.lifecycle import Lifecycle
+from ...core.model.lifecycle import Lifecycle
 from ...core.monitor import Monitor
 from ...core.redelivery.removal import Removals
 from ...core.redelivery.timed_lanes import TimedLanes
@@ -149,7 +149,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
         subscription.lanes = NO_LANES
         if subscription.limits is not None:
-            subscription.limits.on_space_freed()
+            subscription.limits.on_room_freed()
 
     def forget(self, subscription: SubscriptionState) -> None:
         """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
@@ -157,7 +157,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         self._drop_non_persistent(subscription)
         subscription.discard_cached()
         if subscription.limits is not None:
-            subscription.limits.on_space_freed()
+            subscription.limits.on_room_freed()
 
     def delete(self, subscription: SubscriptionState) -> None:
         """End a subscription of a deleted topic, and its consumer. Requires: the lock."""

@@ -13,8 +13,8 @@ from ....store.index.subscriptions import Subscriber
 from ....store.index.topic_lane import TopicLane
 from ....store.maintenance.time_search import TimeSearch
 from ....store.writers.subscription_writer import SubscriptionWriter
+from ...core.confirmer import Confirmer
 from ...core.monitor import Monitor
-from ...core.publication.confirmer import Confirmer
 from ...transactions.transaction_registry import TransactionRegistry
 from ..subscription_state import SubscriptionState
 from ..topic_state import TopicState

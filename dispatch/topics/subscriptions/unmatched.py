@@ -99,15 +99,15 @@ class UnmatchedAcker:
             assert matcher is not None and matcher.selector is not None
             if matcher.selector.text in unmatched:
                 continue
-            found = unmatched[matcher.selector.text] = SequenceSet()
+            misses = unmatched[matcher.selector.text] = SequenceSet()
             if run.is_known:
-                found.add(run.first, run.last)
+                misses.add(run.first, run.last)
             survey = run.survey if lane is run.lane else None
             matcher.decode(messages, survey)
             for message in messages:
                 with suppress(RecordDamaged):  # the loader reports the damage
                     if not matcher.examine(lane, message, survey):
-                        found.add(message[0], message[0])
+                        misses.add(message[0], message[0])
         return unmatched
 
     def _next(self) -> _Run | None:
@@ -127,24 +127,24 @@ class UnmatchedAcker:
 
     def _examiners(self, chosen: SubscriptionLaneState, first: int, last: int) -> dict[SubscriptionLaneState, int]:
         """Return a few lanes of the topic that need the same messages next, so that they can share the read."""
-        found = {chosen: first}
+        first_by_lane = {chosen: first}
         for subscription in islice(self.subscriptions, EXAMINERS_MAX):
             lane = subscription.lanes[chosen.priority] if subscription.topic is chosen.subscription.topic else None
             if not isinstance(lane, SubscriptionLaneState) or lane is chosen:
                 continue
             run = _unexamined(lane)
             if run is not None and first <= run[0] <= last:
-                found[lane] = run[0]
-        return found
+                first_by_lane[lane] = run[0]
+        return first_by_lane
 
     def _choose(self, lane: SubscriptionLaneState) -> _Run | None:
         """Choose the next pending messages that are not examined yet. None: there are none, or memory has no room."""
         pending_lane = lane.subscription_lane
-        found = _unexamined(lane)
-        if found is None or found[0] >= lane.published_end:
+        unexamined = _unexamined(lane)
+        if unexamined is None or unexamined[0] >= lane.published_end:
             lane.examined = lane.published_end
             return None
-        first, last = found[0], min(found[1], lane.published_end - 1)
+        first, last = unexamined[0], min(unexamined[1], lane.published_end - 1)
         selector = lane.subscription.selector
         assert selector is not None
         candidate = lane.next_candidate(selector, lane.skip_names(selector), first)

@@ -9,7 +9,7 @@ from ....store.index.topic_lane import NO_RECORD, SubscriptionLane
 from ....store.journal.regions import Region
 from ....store.message_store import MessageStore
 from ....store.stored_message import StoredMessage
-from ...core.deliveries.contracts import LaneDueTimes
+from ...core.model.contracts import LaneDueTimes
 
 
 class UnrecordedStore:

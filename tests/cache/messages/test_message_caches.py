@@ -305,4 +305,5 @@ def test_a_lane_that_is_empty_again_leaves_nothing(make: Maker) -> None:
         cache.discard_lane(lane)
     assert all(cache.put(7, message(sequence)) for sequence in range(10)) and not cache.put(8, message(1))
     cache.give_back(10 * CHARGE)
-    assert not cache._lanes and not len(cache._lanes_by_amount) and not budget.held_bytes
+    cache._check()  # no lane without messages
+    assert not len(cache) and not budget.held_bytes

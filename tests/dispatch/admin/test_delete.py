@@ -242,7 +242,7 @@ def test_load_that_is_under_way_brings_nothing_back(selector: str | None, is_aba
     queue.delete()
     if is_abandoned:
         with simulated.lock:
-            simulated.loader._abandon(load)
+            simulated.loader.abandon(load)
     else:
         simulated.loader.finish(load)
     simulated.check()
@@ -343,7 +343,7 @@ def test_rows_of_the_index_go_with_the_next_checkpoint_whatever_was_under_way() 
         simulated.index.checkpointed(taken, deleted, [], is_stored=True)
     simulated.bay.checkpoint()
     simulated.bay.checkpoint()
-    assert not simulated.index._forgotten and not simulated.index.lanes
+    assert not simulated.index.forgotten and not simulated.index.lanes
     assert simulated.index.held_bytes == 0
     snapshot = simulated.metadata.load()
     assert snapshot is not None and not snapshot.blocks
@@ -425,16 +425,13 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
     assert MemoryStatistics.of(simulated.budget).holders == before
     queues = [found for found in gc.get_objects() if isinstance(found, QueueState)]
     assert sum(found.parts.target_area is simulated.target_area for found in queues) <= 1  # the loader's last one
-    assert not simulated.index.lanes and not simulated.index._forgotten
-    assert (
-        not simulated.memories.common.head_queue_cache._lanes
-        and not simulated.memories.common.head_queue_cache._stopped_lanes
-    )
-    assert (
-        not simulated.memories.common.pending_cache._lanes
-        and not simulated.target_area.lists
-        and not simulated.loads.running_low
-    )
+    assert not simulated.index.lanes and not simulated.index.forgotten
+    memory = simulated.memories.common
+    for cache in (memory.head_queue_cache, memory.pending_cache):
+        cache._check()  # no lane without messages
+        assert not len(cache)
+    assert not memory.head_queue_cache.stopped
+    assert not simulated.target_area.lists and not simulated.loads.running_low
     assert simulated.bay.statistics().store.data_logs == 1
 
 

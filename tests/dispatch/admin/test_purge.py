@@ -198,7 +198,7 @@ def test_load_that_is_given_up_leaves_nothing_in_a_cache() -> None:
     assert load is not None and load.from_cache
     queue.purge()
     with simulated.lock:
-        simulated.loader._abandon(load)
+        simulated.loader.abandon(load)
     assert len(simulated.memories.common.pending_cache) == 0
     simulated.check()
     assert consumer.take(1) == []

@@ -38,7 +38,7 @@ def limits_of(queue: Queue) -> DestinationLimits:
 
 def assert_all_given_back(queue: Queue) -> None:
     limits = limits_of(queue)
-    assert (limits._reserved_messages, limits._reserved_bytes, len(limits.blocked())) == (0, 0, 0)
+    assert (limits.reserved_messages, limits.reserved_bytes, len(limits.blocked())) == (0, 0, 0)
 
 
 def waiting_sender(bay: SimulatedBay, call: Callable[[], object]) -> Sender:
@@ -189,7 +189,7 @@ def test_who_comes_before_those_who_wait_know_of_room_is_refused_by_the_limit(on
             queue.send(b"3", timeout=0.0)
         assert any("max_messages=1" in cause.holder for cause in bay.bay.explain(queue).causes)
         with bay.lock:
-            limits_of(queue).on_space_freed()
+            limits_of(queue).on_room_freed()
         first.end()
     assert queue.depth == 1
     assert_all_given_back(queue)

@@ -63,7 +63,7 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
         assert getattr(bay.dispatch_area, name) == getattr(fresh.dispatch_area, name), name
     assert bay.memories.common.head_queue_cache.share_bytes == fresh.memories.common.head_queue_cache.share_bytes
     assert bay.memories.common.pending_cache.share_bytes == fresh.memories.common.pending_cache.share_bytes
-    assert bay.windows.persistent._limit_bytes == fresh.windows.persistent._limit_bytes
+    assert bay.windows.persistent.limit_bytes == fresh.windows.persistent.limit_bytes
     assert bay.index.cache._capacity_blocks == fresh.index.cache._capacity_blocks
     # The curve goes on with the limits around the one at the open, and takes memory for each of them.
     curve_bytes = [

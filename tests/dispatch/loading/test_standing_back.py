@@ -25,7 +25,7 @@ from forebay.dispatch.core.areas.load_requests import (
     LOOK_SECONDS,
     TRIAL_SECONDS,
 )
-from forebay.dispatch.core.model import TargetList
+from forebay.dispatch.core.model.model import TargetList
 
 BODY = bytes(1024)
 BATCH = 1000
@@ -242,9 +242,9 @@ def test_after_a_pause_there_is_no_trial_for_a_while_and_each_time_longer() -> N
 def test_who_always_pauses_is_on_trial_once_a_minute_at_least() -> None:
     drain = steady()
     for _ in range(20):
-        drain.left._feed_again(drain.target, drain.bay.clock.monotonic())
-        drain.left._leave(drain.target)
-    drain.left._feed_again(drain.target, drain.bay.clock.monotonic())
+        drain.left.feed_again(drain.target, drain.bay.clock.monotonic())
+        drain.left.leave(drain.target)
+    drain.left.feed_again(drain.target, drain.bay.clock.monotonic())
     drain.compute(FED_SECONDS_MAX)
     drain.until(lambda: drain.is_left)
 
@@ -349,10 +349,10 @@ def test_another_thread_that_takes_must_be_judged_itself() -> None:
 
 def test_what_is_left_is_forgotten_with_its_list() -> None:
     drain = steady()
-    drain.left._feed_again(drain.target, drain.bay.clock.monotonic())
-    drain.left._leave(drain.target)
+    drain.left.feed_again(drain.target, drain.bay.clock.monotonic())
+    drain.left.leave(drain.target)
     drain.consumer.close()
-    assert not drain.left.left_alone and not drain.left._feed_periods
+    assert not drain.left.left_alone and not drain.left.feed_periods
     drain.bay.check()
     again = drain.queue.subscribe()
     assert again.take(BATCH)

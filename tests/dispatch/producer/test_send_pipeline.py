@@ -72,14 +72,14 @@ def test_an_interrupted_wait_gives_back_its_place_and_its_room() -> None:
     queue.send(b"1")
     limits = queue.current.limits
     assert limits is not None
-    steps = limits.wait_for_space((1,), Reservation(), condition_of(queue.monitor.lock))
+    steps = limits.wait_for_room((1,), Reservation(), condition_of(queue.monitor.lock))
     wait = next(steps)
     assert isinstance(wait, Wait) and len(limits.blocked()) == 1
     with pytest.raises(Interrupted):
         steps.throw(Interrupted())
     assert not limits.has_senders
 
-    other = limits.wait_for_space((1,), Reservation(), condition_of(queue.monitor.lock))
+    other = limits.wait_for_room((1,), Reservation(), condition_of(queue.monitor.lock))
     next(other)
     with queue.subscribe() as consumer:
         consumer.take()[0].ack()  # serves who waits

@@ -89,7 +89,7 @@ def test_headers_of_a_slice_are_not_decoded_for_a_list_whose_selector_rejects_th
         decoded.append(properties)
         return header_values(properties, names)
 
-    monkeypatch.setattr("forebay.dispatch.core.selector_groups.matching.header_values", counted)
+    monkeypatch.setattr("forebay.dispatch.core.model.matching.header_values", counted)
     queue = SimulatedBay().queue()
     with queue.subscribe(selector="part = 7") as consumer:
         queue.send_many([Message(b"%d" % number, headers_of(number)) for number in range(200)])

@@ -62,7 +62,7 @@ def test_deleted_topic_is_gone_with_its_subscriptions_and_all_that_waited() -> N
     after = bay.bay.statistics().memory.holders
     assert after["destinations"] == before["destinations"] + CLOSED_TOPIC_BYTES, "of what the test keeps"
     assert after["target_lists"] == after["dispatch_area"] == 0
-    assert not bay.store.subscriptions.numbers() and not bay.index._forgotten
+    assert not bay.store.subscriptions.numbers() and not bay.index.forgotten
     bay.clock.advance(100.0)
     bay.bay.step()
     bay.check()
@@ -116,7 +116,7 @@ def test_temporary_topics_that_are_deleted_leave_room_for_ever() -> None:
     assert held <= {0, INDEX_LANE_BYTES}  # until a checkpoint deletes the rows of the last that had some
     bay.bay.checkpoint()
     assert bay.bay.statistics().memory.holders["destinations"] == 0
-    assert not bay.target_area.lists and not bay.loads.running_low and not bay.index.lanes and not bay.index._forgotten
+    assert not bay.target_area.lists and not bay.loads.running_low and not bay.index.lanes and not bay.index.forgotten
     assert not bay.bay.statistics().memory.holders["head_queue_cache"]
     bay.check()
 

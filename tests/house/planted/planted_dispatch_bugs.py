@@ -39,14 +39,14 @@ DISPATCH_BUGS = (
         "ListContents.evict_last",
         "self.direct_bytes -= charge_of(message)",
         "pass",
-        "tests/dispatch/core/lists/test_target_list.py::test_the_last_direct_message_becomes_the_first_reference",
+        "tests/dispatch/core/model/test_target_list.py::test_the_last_direct_message_becomes_the_first_reference",
     ),
     Bug(
         "eviction gives nothing back",
         "Reclaim._shorten",
         "memory.lists_holder.release(charge)",
         "pass",
-        "tests/dispatch/core/lists/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
+        "tests/dispatch/core/model/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
     ),
     Bug(
         "a message that was returned is lost",
@@ -78,7 +78,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a load that is given up keeps its charge",
-        "EagerLoader._abandon",
+        "EagerLoader.abandon",
         "load.target.release(load.reserved_bytes)",
         "pass",
         "tests/dispatch/loading/test_eager_loader.py::test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_for_the_rest",
@@ -88,7 +88,7 @@ DISPATCH_BUGS = (
         "Publisher.publish_synced",
         "unpublished and unpublished[0][0] <= durable_end",
         "unpublished and durable_end",
-        "tests/dispatch/core/publication/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
+        "tests/dispatch/core/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
     ),
     Bug(
         "a confirmed call is not synced",
@@ -102,7 +102,7 @@ DISPATCH_BUGS = (
         "Sender._store_persistent",
         "journal_end = parts.publisher.hold_until_durable(lane, (message,), charge)",
         "lane.arrive(message)",
-        "tests/dispatch/core/publication/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
+        "tests/dispatch/core/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),
     Bug(
         "small messages pass a large one that waits",
@@ -143,7 +143,7 @@ DISPATCH_BUGS = (
     Bug(
         "an extended delivery is late as any other",
         "AckDeadlines._is_extended",
-        "return found is not None and found[0] == delivery.number",
+        "return extension is not None and extension[0] == delivery.number",
         "return False",
         "tests/dispatch/core/redelivery/test_ack_deadline.py::test_extend_gives_so_many_seconds_from_now_on_again_and_again",
     ),
@@ -209,7 +209,7 @@ DISPATCH_BUGS = (
     Bug(
         "a non-persistent message of a transaction is sent at once",
         "Transaction.add_non_persistent",
-        "self._non_persistent.add(target, timestamp, properties, body, found)",
+        "self._non_persistent.add(target, timestamp, properties, body, sent)",
         "target.add(timestamp, properties, body)",
         f"{EVERYTHING}::test_each_subscription_gets_what_a_transaction_sent_to_its_topic_with_the_commit",
     ),

@@ -81,7 +81,7 @@ MACHINE_BUGS = (
     Bug(
         "an extended deadline passes as if it were not",
         "AckDeadlines._is_extended",
-        "return found is not None and found[0] == delivery.number",
+        "return extension is not None and extension[0] == delivery.number",
         "return False",
         MACHINE,
     ),

@@ -135,8 +135,8 @@ STORE_BUGS = (
     Bug(
         "the checksum of a body in the tail is not verified",
         "RecordWalk._verify_slice",
-        "found != crc",
-        "found < 0",
+        "actual != crc",
+        "actual < 0",
         CRASHES,
     ),
     Bug(
@@ -208,8 +208,8 @@ STORE_BUGS = (
     Bug(
         "the epoch is not raised by an open",
         "DirectoryStore.begin",
-        "found.epoch + 1",
-        "found.epoch",
+        "recovered.epoch + 1",
+        "recovered.epoch",
         "tests/store/recovery/test_recovery.py::test_every_data_log_has_a_salt_of_its_own_and_every_life_a_greater_epoch",
     ),
     Bug(

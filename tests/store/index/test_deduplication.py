@@ -170,7 +170,7 @@ def test_a_queue_with_limits_gives_back_the_room_of_duplicates() -> None:
     queue.send(b"y", message_id="b")
     assert queue.depth == 2
     limits = queue.current.limits
-    assert limits is not None and limits._reserved_messages == limits._reserved_bytes == 0
+    assert limits is not None and limits.reserved_messages == limits.reserved_bytes == 0
 
 
 def test_a_topic_delivers_an_id_once() -> None:
@@ -420,7 +420,7 @@ def test_a_smaller_window_at_the_next_open_forgets_and_none_keeps_nothing() -> N
 def test_windows_are_charged_and_bounded_and_the_oldest_ids_are_forgotten_first() -> None:
     bay = watched(1_000_000, max_file_length="256KiB")
     queue = bay.queue()
-    limit_bytes = bay.windows.persistent._limit_bytes
+    limit_bytes = bay.windows.persistent.limit_bytes
     queue.send(b"x", message_id="quiet", producer="quiet")
     for n in range(limit_bytes // ID_CHARGE_BYTES * 2):
         queue.send(b"x", message_id=f"{n}", producer="loud")
@@ -442,7 +442,7 @@ def test_of_many_producers_the_newest_ids_are_known_and_the_others_counted(
     ends: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bay = watched(5000, max_file_length="256KiB")
-    most = bay.windows.persistent._limit_bytes // ID_CHARGE_BYTES
+    most = bay.windows.persistent.limit_bytes // ID_CHARGE_BYTES
     bay.queue().send(b"x", message_id="only", producer="quiet")
     with caplog.at_level(logging.WARNING):
         for n in range(most):

@@ -243,7 +243,7 @@ def test_no_ack_leaves_before_what_it_acknowledges(monkeypatch: pytest.MonkeyPat
     store = inside(archived.bay).store
     assert 1 in store.index.uses[2].acked_data_logs
     with monkeypatch.context() as patch:
-        patch.setattr(store.cleanup.remover._archive, "copy", lambda data_logs: ([2], None))
+        patch.setattr(store.cleanup.remover.archive, "copy", lambda data_logs: ([2], None))
         assert archived.bay.cleanup().archived == ()
     assert archived.bay.cleanup().archived == (1, 2)
 
@@ -322,7 +322,7 @@ def test_what_was_archived_before_is_passed_over(is_elsewhere: bool) -> None:
     archived = Archived(is_elsewhere)
     archived.fill()
     before = archived.journal()[1]
-    archive = inside(archived.bay).store.cleanup.remover._archive
+    archive = inside(archived.bay).store.cleanup.remover.archive
     assert archive is not None
     archive.keep([1])
     if is_elsewhere:
@@ -334,7 +334,7 @@ def test_what_was_archived_before_is_passed_over(is_elsewhere: bool) -> None:
 def test_what_another_cleanup_has_archived_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     archived = Archived(True)
     archived.fill()
-    archive = inside(archived.bay).store.cleanup.remover._archive
+    archive = inside(archived.bay).store.cleanup.remover.archive
     assert archive is not None
 
     copy = archive.copy

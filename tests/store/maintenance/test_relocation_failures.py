@@ -135,7 +135,7 @@ def test_survivors_that_would_cost_as_much_as_they_free_are_not_named() -> None:
     work = opened.store.cleanup.relocation
     for _ in steps(work, opened.lock, home + 1, is_naming=True, freed_bytes=10):
         pass
-    assert work._left.unnameable == {home + 1: 10}
+    assert work.left.unnameable == {home + 1: 10}
     assert SURVIVORS not in {found.header.kind for _, found in all_records(disk)}
 
 
@@ -153,7 +153,7 @@ def test_survivors_in_too_many_runs_are_not_named(limit: str, monkeypatch: pytes
     if limit == "ranges":
         monkeypatch.setattr(survivor_naming, "SURVIVOR_RANGES_MAX", 5)
     name_survivors(opened, home)
-    assert home in opened.store.cleanup.relocation._left.unnameable and holder.held_bytes == 0
+    assert home in opened.store.cleanup.relocation.left.unnameable and holder.held_bytes == 0
     assert SURVIVORS not in {found.header.kind for _, found in all_records(disk)}
 
 
@@ -167,7 +167,7 @@ def test_index_that_knows_of_messages_which_the_data_log_does_not_have_is_warned
     home = next(opened.lane().extents(sequences[0], sequences[0])).data_log
     opened.store.index.uses[home].pending_messages += 1
     for attempt in (relocate, name_survivors):
-        opened.store.cleanup.relocation._left.kept.clear()
+        opened.store.cleanup.relocation.left.kept.clear()
         caplog.clear()
         attempt(opened, home)
         emit_late()

@@ -175,9 +175,9 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         sampler.sample(tracks[at], waiting, taken[at], 1000.0, watermarks, random.randrange(MIB), len(tracks))
         for limit in range(len(limits)):
             behind = [track for track in tracks if track.behind > limit]
-            assert sampler._overflowed[limit] == pytest.approx(sum(track.rest[limit].kept for track in behind), abs=1)
+            assert sampler.overflowed[limit] == pytest.approx(sum(track.rest[limit].kept for track in behind), abs=1)
             others = sum(track.waiting - track.direct[limit] for track in behind)
-            assert sampler._not_direct[limit] == pytest.approx(others, abs=1)
+            assert sampler.not_direct[limit] == pytest.approx(others, abs=1)
             for track in behind:
                 rest = track.rest[limit]
                 rest._check()
@@ -189,7 +189,7 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
     for track in tracks:
         sampler.drop(track)
     assert sampler._waiting == pytest.approx(0, abs=1)
-    assert sampler._overflowed == pytest.approx([0] * 4, abs=1)
+    assert sampler.overflowed == pytest.approx([0] * 4, abs=1)
 
 
 @interpreted("measures Python objects")

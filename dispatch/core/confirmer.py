@@ -11,13 +11,13 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TypeVar, cast
 
-from ....store.environment.locks import OwnedCondition, condition_of
-from ....store.errors import Closed
-from ....store.index.block_cache import BlockCache
-from ....store.journal.journal import Journal
-from ....store.message_store import MessageStore
-from ...admission.limits import SenderWaker, Wait
-from ..monitor import Monitor
+from ...store.environment.locks import OwnedCondition, condition_of
+from ...store.errors import Closed
+from ...store.index.block_cache import BlockCache
+from ...store.journal.journal import Journal
+from ...store.message_store import MessageStore
+from ..admission.limits import SenderWaker, Wait
+from .monitor import Monitor
 from .publisher import Publisher
 
 T = TypeVar("T")

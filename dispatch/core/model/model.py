@@ -16,33 +16,40 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
-from ...cache.accounting.charge import OVERHEAD_BYTES
-from ...cache.accounting.overdraft import Overdraft
-from ...cache.messages.memory_registry import MemoryRegistry
-from ...cache.messages.message_memory import MessageMemory
-from ...cache.shares import near_bytes
-from ...store.index.pending_lane import PendingLane
-from ...store.stored_message import StoredMessage
-from ...store.structures.sequence_set import SequenceSet
-from ..selectors.selector import Selector
-from .deliveries.lane_deliveries import Delivery
-from .deliveries.lane_state_parts import LaneStateParts
-from .lifecycle.lifecycle import DestinationLifecycle
-from .lists.abstract_target_area import AbstractTargetArea
-from .lists.list_contents import NO_MESSAGES
-from .lists.list_supply import ListSupply
-from .lists.load import Load
-from .lists.readable_lane_state import ReadableLaneState
-from .monitor import Monitor
-from .selector_groups.distribution_roles import (
+from ....cache.accounting.charge import OVERHEAD_BYTES
+from ....cache.accounting.overdraft import Overdraft
+from ....cache.messages.memory_registry import MemoryRegistry
+from ....cache.messages.message_memory import MessageMemory
+from ....cache.shares import near_bytes
+from ....store.errors import StoreFailed
+from ....store.format.return_record import ReturnedRun
+from ....store.format.state_record import CountedRun
+from ....store.index.fingerprint import BlockSurvey
+from ....store.index.fingerprints import Candidate
+from ....store.index.pending_lane import PendingLane
+from ....store.numbering import UNLIMITED
+from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
+from ...selectors.selector import Selector
+from ..monitor import Monitor
+from .abstract_target_area import AbstractTargetArea
+from .contracts import LaneCache, LanePendingCache
+from .distribution_roles import (
     AbstractDistributionChooser,
     Dispatcher,
     Explainer,
     LaneListener,
     MemberCoordinator,
 )
-from .selector_groups.member_consumer import MemberConsumer
-from .selector_groups.members import SelectorGroupMembers
+from .lane_deliveries import Delivery, LaneMessages, MemberConsumer, counted_runs
+from .lane_state_parts import LaneStateParts
+from .lifecycle import DestinationLifecycle
+from .list_contents import NO_MESSAGES
+from .list_supply import ListSupply
+from .load import Load
+from .matching import NO_NAMES
+from .members import SelectorGroupMembers
+from .pager import READ_AGAIN
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
@@ -326,14 +333,29 @@ class TargetList(ListSupply):
         super()._check()
 
 
-class LaneState(ReadableLaneState):
-    """Dispatch's state of one lane: how its messages arrive and get to the lists of its destination.
+class LaneState(LaneMessages):
+    """Dispatch's state of one lane: how its messages arrive, get into the lists of its destination, and are read.
+
+    A list is filled from here. The caches may have its next messages, fingerprints say which blocks need no look, and
+    the store on disk has the rest. The methods here say what is so where no feature asks more; subclasses differ.
 
     `pending_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
     state lock guards it.
     """
 
-    __slots__ = ("destination", "target_area", "sole_list", "unmatched", "charged_bytes")
+    __slots__ = (
+        "destination",
+        "target_area",
+        "sole_list",
+        "unmatched",
+        "charged_bytes",
+        "parts",
+        "purge_count",
+        "is_timed",
+        "pending_cache",
+        "caches",
+        "pager",
+    )
     state_bytes: ClassVar[int] = LANE_STATE_BYTES
     """Charged for the lane itself."""
     joins_slices: ClassVar[bool] = True
@@ -344,7 +366,9 @@ class LaneState(ReadableLaneState):
 
         destination: the destination that its consumers take from, or its topic.
         """
-        super().__init__(pending_lane, id_prefix, destination.memory, destination.parts.lane_state_parts)
+        memory, parts = destination.memory, destination.parts.lane_state_parts
+        counts, syncs = parts.delivery_count_table, parts.syncs_always
+        super().__init__(pending_lane, id_prefix, memory, parts.message_store, counts, syncs=syncs)
         self.destination = destination
         # Each arrival that no sole list takes calls it.
         self.target_area = destination.parts.target_area
@@ -353,6 +377,17 @@ class LaneState(ReadableLaneState):
         self.sole_list: TargetList | None = None
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unmatched: SequenceSet | None = None
+        self.parts = parts
+        # How often messages were removed from the middle. A load that began before a removal must check again.
+        self.purge_count = 0
+        # Whether messages have, or had, a delay or an expiry; see core/redelivery/timed_lanes.py.
+        self.is_timed = False
+        # The cache for messages for which a list has no room.
+        self.pending_cache: LanePendingCache = memory.pending_cache
+        # The caches that may hold a message that is in no list.
+        self.caches: tuple[LaneCache, ...] = (memory.pending_cache, memory.head_queue_cache)
+        # Handles messages that must leave RAM.
+        self.pager = READ_AGAIN
         # Charge of the lane; 0 once it is gone.
         self.charged_bytes = self.state_bytes
         destination.parts.destination_memory.charge(self.charged_bytes)
@@ -395,7 +430,7 @@ class LaneState(ReadableLaneState):
         self.distribution.settled(self, first, messages)
         if self.delivery_counts is not None:
             self.trim_delivery_counts(first, last)
-        self.destination.on_space_freed()
+        self.destination.on_room_freed()
 
     def count_as_dead_letters(self, messages: int) -> None:
         """Count so many messages as dead letters that were counted as acknowledged."""
@@ -425,6 +460,116 @@ class LaneState(ReadableLaneState):
 
         EagerLoader.install calls it. Default: no other list needs them.
         """
+
+    # ------------------------------------------------------------------ reading, for deliveries, lists and loads
+
+    def read_one(self, sequence: int) -> StoredMessage:
+        """Read one pending message into the caller's own memory. Requires: no lock."""
+        return self.parts.reader.read_one(self, sequence)
+
+    def read_headers(self, sequence: int) -> StoredMessage:
+        """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
+        return self.parts.reader.read_headers(self, sequence)
+
+    def read_error(self, problem: str) -> StoreFailed:
+        """Return the error for a message that can't be read."""
+        return StoreFailed(f"a message of {self.destination_name!r} can't be read ({problem})")
+
+    def drop_copies(self, sequence: int) -> None:
+        """Drop the cached copies of a message, because whoever has it needs no copy."""
+        for cache in self.caches:
+            cache.take(self.pending_lane.number, sequence)
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """Return a message if RAM holds it; the copy in RAM may be the only one."""
+        return None
+
+    def skip_names(self, selector: Selector | None) -> frozenset[str]:
+        """Return the headers by which a scan for a selector may skip blocks: all that the selector names, or none."""
+        return NO_NAMES
+
+    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
+        """Return where the next message may be that a selector matches. None: there is none.
+
+        names: the `skip_names` of the selector. O(blocks); it reads none of them.
+        """
+        return Candidate(sequence, NO_NAMES)
+
+    def note_survey(self, survey: BlockSurvey) -> None:
+        """Take in the headers of examined messages."""
+
+    def make_survey_room(self) -> None:
+        """Make room for what `note_survey` takes in next, if there is none. Requires: no lock."""
+
+    def note_unmatched(self, first: int, end: int) -> None:
+        """Note that no message matches from a sequence up to another one, exclusively."""
+
+    @property
+    def list_bytes_max(self) -> int:
+        """Most bytes that a list over this lane should hold."""
+        return UNLIMITED
+
+    @property
+    def reads_for_others(self) -> bool:
+        """Whether messages that are read for one of its lists will soon be needed by others."""
+        return False
+
+    def load_room(self, list_bytes: int, first: int) -> int:
+        """Return how many bytes a load from this sequence on may bring for a list that has room for so many.
+
+        EagerLoader.begin calls it. Default: as many as the list has room for.
+        """
+        return list_bytes
+
+    def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
+        """Return whether the first message from this sequence on stays where it is until somebody asks for it.
+
+        room_bytes: what its list has room for. Default: the loader puts it into the list ahead of that.
+        """
+        return False
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether acks of this lane are in the journal."""
+        return self.is_persistent
+
+    def is_retained(self, sequence: int) -> bool:
+        """Return False: only a lane of non-persistent messages can hold a retained message."""
+        return False
+
+    def record_attempts(self, runs: Sequence[CountedRun]) -> None:
+        """Write the delivery counts of these runs to the journal."""
+        self.parts.return_counts.count(self.pending_lane.number, runs)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
+
+    def record_returns(self, runs: Sequence[ReturnedRun], now_ms: int) -> None:
+        """Record the attempts of runs, some of which are offered again later."""
+        self.parts.return_counts.put(self.pending_lane.number, runs, now_ms)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
+
+    def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
+        """Count deliveries of a lane to which a message has come back before.
+
+        Counts of messages that came back, or that a killed process may have had, are written now. Otherwise a message
+        that kills this process as well would do so for ever. Requires: `delivery_counts` is not None.
+        """
+        known = self.delivery_counts
+        assert known is not None
+        counted = [delivery for delivery in deliveries if known.find(delivery.sequence) is not None]
+        if counted:
+            self.record_attempts(counted_runs(counted))
+
+    @abstractmethod
+    def give_up(self, sequence: int) -> None:
+        """Give up a message that can't be read and that a list has passed."""
+
+    def quarantine(self, sequence: int) -> bool:
+        """Set aside a message that can't be read, if it is in the journal; return whether it was. Requires: no lock."""
+        return False
+
+    @abstractmethod
+    def remove_all(self) -> None:
+        """Remove all messages, because the queue is deleted or the subscription has ended."""
 
 
 class Distribution(

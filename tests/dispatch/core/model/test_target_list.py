@@ -12,8 +12,8 @@ from forebay.cache import shares
 from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
 from forebay.dispatch.core.destinations.queue_state import QueueState
-from forebay.dispatch.core.lanes.queue_lane_state import QueueLaneState
-from forebay.dispatch.core.model import SelectorGroup, TargetList
+from forebay.dispatch.core.model.model import SelectorGroup, TargetList
+from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.store.stored_message import StoredMessage
 
 MIB = 1024 * 1024
@@ -28,7 +28,7 @@ def message(sequence: int) -> StoredMessage:
 def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontier: int) -> TargetList:
     """A list that stands alone."""
     queue = QueueState(bay.destination_state_parts, 1, "orders")
-    lane = QueueLaneState(queue, bay.index.lane(1, 4), "")
+    lane = PersistentLaneState(queue, bay.index.lane(1, 4), "")
     bay.target_area.on_lane_gone(lane)  # of a queue that no audit finds
     lane.published_end = 1000
     target = TargetList(lane, SelectorGroup(None), bay.consumer_memory)

@@ -20,16 +20,16 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from ....cache.accounting.budget import Holder
-from ....cache.accounting.charge import charge_of_all
-from ....store.environment.late_log import LateLogger
-from ....store.errors import SpillFailed, StoreFull
-from ....store.journal.journal import Journal
-from ....store.numbering import OFFSET_BITS
-from ....store.stored_message import StoredMessage
-from ..areas.target_area import TargetArea
-from ..model import ConsumedDestination, LaneState
-from ..monitor import Monitor
+from ...cache.accounting.budget import Holder
+from ...cache.accounting.charge import charge_of_all
+from ...store.environment.late_log import LateLogger
+from ...store.errors import SpillFailed, StoreFull
+from ...store.journal.journal import Journal
+from ...store.numbering import OFFSET_BITS
+from ...store.stored_message import StoredMessage
+from .areas.target_area import TargetArea
+from .model.model import ConsumedDestination, LaneState
+from .monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")
 

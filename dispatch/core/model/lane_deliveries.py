@@ -1,8 +1,8 @@
-"""Deliveries, and LaneMessages, which says in which state each pending message of a lane is.
+"""Deliveries, who holds them, and LaneMessages, which says in which state each pending message of a lane is.
 
-A message that was handed out is in flight: a consumer holds it as a Delivery until it is settled. The classes Delivery
-and LaneMessages refer to each other, so they share a module. Lists, queues and consumers lie above this module; they
-hand out and settle. The state lock guards all of it.
+A message that was handed out is in flight: a consumer holds it as a Delivery until it is settled. A Delivery knows its
+MemberConsumer and its LaneMessages, and both know their deliveries, so the three share a module. Lists, queues and
+consumers lie above this module; they hand out and settle. The state lock guards all of it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from ....store.numbering import BLOCK_MESSAGES
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.redelivery_delays import REJECTED
+from .activity import Activity
+from .consumer_stage import ConsumerStage
 from .contracts import AnyBackingStore
 
 PUBLIC: Final = (
@@ -51,13 +53,44 @@ _LATE: Final = -1
 """The number of a delivery that was not settled before its deadline and has gone back."""
 
 
-class SettlingConsumer(ABC):
-    """The consumer as its deliveries see it: what settles them. Consumer defines all of it."""
+class MemberConsumer(ABC):
+    """The consumer as its deliveries, its selector group and its distribution see it, without what it takes from.
 
-    __slots__ = ("in_flight",)
+    It says what it may take, how it waits, how it settles and how it ends. Consumer, in dispatch/consumer, defines all
+    of it. The state lock guards it.
+    """
 
+    __slots__ = (
+        "ack_deadline_seconds",
+        "activity",
+        "delivered",
+        "in_flight",
+        "is_exclusive",
+        "is_polling",
+        "prefetch_limit",
+        "priority",
+        "stage",
+    )
+
+    stage: ConsumerStage
+    """Whether it takes, is held up, drains or is closed."""
+    activity: Activity
+    priority: int
+    """Consumers of higher priority are served first."""
+    prefetch_limit: int
+    """Most unsettled deliveries it may hold; 0: only the size of a take limits it."""
     in_flight: int
     """Number of deliveries that are not settled yet. Only the DispatchArea changes it."""
+    delivered: int
+    """Number of deliveries so far; each delivery keeps its number. Only the DispatchArea changes it."""
+    is_exclusive: bool
+    """Whether it gets all messages, or waits to take over."""
+    ack_deadline_seconds: float | None
+    """A delivery that is not settled within this time comes back. None: there is no limit. Read-only for callers."""
+    is_polling: bool
+    """Whether it has no `on_ready`: it takes when it wants to, in a thread that may load what is missing."""
+
+    # ------------------------------------------------------------------ settling
 
     @abstractmethod
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
@@ -80,6 +113,80 @@ class SettlingConsumer(ABC):
     @abstractmethod
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
         """Move the ack deadline of deliveries."""
+
+    # ------------------------------------------------------------------ taking and waiting
+
+    @property
+    @abstractmethod
+    def credit(self) -> int:
+        """How many more messages its prefetch allows it to take; 0 or less: none.
+
+        UNLIMITED if only the size of a take limits it. This does not say whether its queue holds it up or memory is
+        short; see `allowance`.
+        """
+
+    @property
+    @abstractmethod
+    def demand(self) -> int:
+        """How many messages may be kept for the consumer: its credit.
+
+        With prefetch 0 it wants one, and only while it waits.
+        """
+
+    @abstractmethod
+    def allowance(self, most: int) -> int:
+        """Return how many of `most` messages it may take now, 0 or less: none. Requires: the lock."""
+
+    @abstractmethod
+    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
+        """Add its callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
+
+    @property
+    @abstractmethod
+    def charge_bytes(self) -> int:
+        """Return its charge in RAM, without its selector group and lists."""
+
+    @property
+    @abstractmethod
+    def is_waiting(self) -> bool:
+        """Whether it waits for messages, or for room to hold more. Requires: the lock."""
+
+    @abstractmethod
+    def return_untried(self, deliveries: Sequence[Delivery]) -> None:
+        """Give deliveries back as `release` does, and leave the callbacks that are due to `Monitor.run_deferred`."""
+
+    @abstractmethod
+    def try_again(self) -> None:
+        """Go on if it waited for credit and has some now. Requires: the lock."""
+
+    @abstractmethod
+    def follow_destination(self) -> None:
+        """Follow a change of what it takes from. Requires: the lock.
+
+        A pause, another distribution, an exclusive consumer or limits may have come or gone.
+        """
+
+    @abstractmethod
+    def close_with_destination(self, held: Sequence[Delivery]) -> None:
+        """Close the consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
+
+        held: its deliveries, highest priority first.
+        """
+
+    @abstractmethod
+    def wake_outside(self) -> None:
+        """Wake what waits for this consumer outside the lock, to learn that it drains or the lock is broken.
+
+        Requires: the lock.
+        """
+
+    @abstractmethod
+    def held_in_transactions(self) -> list[Delivery]:
+        """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
+
+    @abstractmethod
+    def disable_in_child(self) -> None:
+        """Take and return nothing any more, because this is the copy in a forked child."""
 
 
 class LaneMessages(ABC):
@@ -195,9 +302,9 @@ class LaneMessages(ABC):
 
     def _pending_within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of a run that are pending."""
-        while (found := self.pending_lane.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
-            yield found[0], min(found[1], last)
-            first = found[1] + 1
+        while (run := self.pending_lane.pending_run(first, BLOCK_MESSAGES)) is not None and run[0] <= last:
+            yield run[0], min(run[1], last)
+            first = run[1] + 1
 
     @property
     def free_messages(self) -> int:
@@ -320,7 +427,7 @@ class Delivery:
 
     def __init__(
         self,
-        consumer: SettlingConsumer,
+        consumer: MemberConsumer,
         lane: LaneMessages,
         sequence: int,
         properties: bytes,

@@ -17,11 +17,11 @@ from ....store.compiler import trait
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from ..deliveries.lane_deliveries import Delivery, LaneMessages, SettlingConsumer
+from .lane_deliveries import Delivery, LaneMessages, MemberConsumer
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
-ConsumerT = TypeVar("ConsumerT", bound=SettlingConsumer)
-TakerT = TypeVar("TakerT", bound=SettlingConsumer, contravariant=True)
+ConsumerT = TypeVar("ConsumerT", bound=MemberConsumer)
+TakerT = TypeVar("TakerT", bound=MemberConsumer, contravariant=True)
 DestinationT = TypeVar("DestinationT")
 SelectorGroupT = TypeVar("SelectorGroupT")
 DistributionT = TypeVar("DistributionT")
@@ -42,13 +42,13 @@ class Dispatcher(ABC, Generic[TakerT]):
         """
 
 
-class NoDispatch(Dispatcher[SettlingConsumer]):
+class NoDispatch(Dispatcher[MemberConsumer]):
     """The dispatcher of a consumer that is held up, drains or is closed: it hands out nothing."""
 
-    def dispatch_one(self, consumer: SettlingConsumer) -> Delivery | None:
+    def dispatch_one(self, consumer: MemberConsumer) -> Delivery | None:
         return None
 
-    def dispatch(self, consumer: SettlingConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
+    def dispatch(self, consumer: MemberConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         return []
 
 

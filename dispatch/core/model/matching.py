@@ -20,8 +20,8 @@ from ....store.message import HeaderValue
 from ....store.numbering import BLOCK_MASK
 from ....store.stored_message import StoredMessage, sequence_of
 from ...selectors.selector import Selector
-from ..deliveries.contracts import MessageSource
-from ..deliveries.lane_deliveries import LaneMessages
+from .contracts import MessageSource
+from .lane_deliveries import LaneMessages
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
 _body_of: Final[Callable[[StoredMessage], bytes | None]] = itemgetter(2)

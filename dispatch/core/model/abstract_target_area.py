@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from ....store.stored_message import StoredMessage
-from ..deliveries.lane_deliveries import LaneMessages
+from .lane_deliveries import LaneMessages
 from .list_supply import ListSupply
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)

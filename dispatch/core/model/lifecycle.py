@@ -17,8 +17,8 @@ from enum import Enum
 
 from ....store.errors import Closed
 from ...admission.limits import DestinationLimits, LimitedDestination
-from ..deliveries.lane_deliveries import LaneMessages
 from .counting import NOTHING_COUNTED, DestinationTotals, EarlierCounts
+from .lane_deliveries import LaneMessages
 
 
 class Lifecycle(Enum):
@@ -96,10 +96,10 @@ class DestinationLifecycle(LimitedDestination):
         """Whether senders may wait for room that acks of its consumers make."""
         return self.limits is not None
 
-    def on_space_freed(self) -> None:
+    def on_room_freed(self) -> None:
         """Serve senders that wait for room, because messages may have left. Requires: the lock."""
         if self.limits is not None:
-            self.limits.on_space_freed()
+            self.limits.on_room_freed()
 
     def raise_if_deleted(self) -> None:
         """Raise Closed if it is not open any more. Requires: the lock."""

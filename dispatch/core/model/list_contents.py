@@ -22,7 +22,7 @@ from ....cache.accounting.charge import charge_of, charge_of_all
 from ....cache.accounting.overdraft import Overdraft
 from ....store.stored_message import StoredMessage, sequence_of
 from ....store.structures.sequence_set import SequenceSet
-from ..selector_groups.consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
+from .consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
 
 NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
 """The direct messages of all lists that have none, because an empty deque takes 760 bytes. It always stays empty."""

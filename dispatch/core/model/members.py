@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 from ....store.environment.locks import UNAWAITED, OwnedLock, condition_of
 from ...selectors.selector import Selector
+from .lane_deliveries import MemberConsumer
 from .matching import SelectorMatcher
-from .member_consumer import MemberConsumer
 
 ConsumerT = TypeVar("ConsumerT", bound=MemberConsumer)
 

@@ -16,11 +16,11 @@ from ....store.format.times import MessageTimes
 from ....store.stored_message import StoredMessage
 from ....store.tmp.file import TmpRegion
 from ....store.tmp.non_persistent_lane import NonPersistentLane
-from ..deliveries.contracts import BackingStore
-from ..deliveries.lane_deliveries import Delivery, is_lazy, message_of
-from ..lists.load import Load
-from ..lists.pager import Pager
-from ..model import ConsumedDestination, LaneState, TargetList
+from .contracts import BackingStore
+from .lane_deliveries import Delivery, is_lazy, message_of
+from .load import Load
+from .model import ConsumedDestination, LaneState, TargetList
+from .pager import Pager
 
 NON_PERSISTENT_LANE_BYTES: Final = 3072
 """Charged for an open lane of non-persistent messages, with its part of tmp-storage.
@@ -203,8 +203,8 @@ class NonPersistentLaneState(LaneState):
         if delivery is not None and not is_lazy(delivery):
             return message_of(delivery)
         # A message that came back may be in another list.
-        found = (target.peek(sequence) for target in self.destination.lists_over(self))
-        return next((message for message in found if message is not None), None)
+        copies = (target.peek(sequence) for target in self.destination.lists_over(self))
+        return next((message for message in copies if message is not None), None)
 
 
 class TmpPager(Pager):

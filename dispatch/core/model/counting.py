@@ -91,11 +91,11 @@ class CountedRows:
 
     def take(self, destination_number: int) -> EarlierCounts:
         """Return the counters of a queue and forget them: from now on the open queue counts."""
-        found, at = self.find(destination_number), bisect_left(self._numbers, destination_number)
+        counts, at = self.find(destination_number), bisect_left(self._numbers, destination_number)
         if at < len(self._numbers) and self._numbers[at] == destination_number:
             begin, end = at * _COLUMNS, (at + 1) * _COLUMNS
             del self._numbers[at], self._figures[begin:end]
-        return found
+        return counts
 
     def _check(self) -> None:
         assert list(self._numbers) == sorted(set(self._numbers))

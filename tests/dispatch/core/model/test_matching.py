@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forebay.dispatch.core.selector_groups.matching import SelectorMatcher
+from forebay.dispatch.core.model.matching import SelectorMatcher
 from forebay.dispatch.selectors.selector import compile_selector
 from forebay.store.format.message_properties import encode_properties
 from forebay.store.index.fingerprint import BlockSurvey, ExactFingerprint, fingerprint_of

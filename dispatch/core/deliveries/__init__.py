@@ -1,1 +1,0 @@
-"""Messages that consumers hold, and the state of each pending message in its lane."""

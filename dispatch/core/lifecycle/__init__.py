@@ -1,1 +1,0 @@
-"""Whether a destination is open, paused or in use, and what it counts."""

@@ -1,1 +1,0 @@
-"""Consumers that take together: the members of a selector group, how they wait, and which messages they match."""
