@@ -23,7 +23,9 @@ def read_load(load: Load[TargetList]) -> None:
         load.unreadable += unreadable
         gathered += messages
     if load.is_scan and (selector_group.selector is not None or selector_group.notes_message_groups):
-        load.unwanted, gathered, undecided = selector_group.sort_out(list(load.held.values()), gathered, load.survey)
+        load.unwanted, gathered, undecided = selector_group.sort_out(
+            list(load.held.values()), gathered, load.survey, names_all=lane.unmatched is not None
+        )
         _judge(load, undecided)
         gathered += undecided
     elif selector_group.notes_message_groups:

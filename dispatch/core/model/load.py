@@ -91,7 +91,8 @@ class Load(Generic[ListT]):
         # The messages of any other load by sequence, without those on disk that a selector surely does not match. A
         # message that is too large to hold has no body here.
         self.held: dict[int, StoredMessage] = {}
-        # Sequences that the selector does not match or can't judge.
+        # Sequences that the selector does not match or can't judge. Where the lane takes no note of unmatched messages,
+        # those that were read are missing.
         self.unwanted: set[int] = set()
         # Sequences that can't be read, each with the problem.
         self.unreadable: list[tuple[int, str]] = []

@@ -69,11 +69,17 @@ class SelectorMatcher:
             survey.decode(indexes, [message[1] for message in held], self.selector.header_names)
 
     def sort_out(
-        self, held: list[StoredMessage], read: list[StoredMessage], survey: BlockSurvey | None
+        self,
+        held: list[StoredMessage],
+        read: list[StoredMessage],
+        survey: BlockSurvey | None,
+        *,
+        names_all: bool,
     ) -> tuple[set[int], list[StoredMessage], list[StoredMessage]]:
         """Return the sequences of messages that do not match, the messages that do, and those for `examine` to judge.
 
         held: messages that RAM had, of which some may be lazy. read: those that were read, whole.
+        names_all: False: of messages that were read and do not match, nobody wants to know the sequences.
 
         It decodes the headers of all in one pass, and goes by columns: machine code would make a new tuple of each
         message that it holds. Where a message is lazy, or the selector asks for fields, it only decodes.
@@ -88,10 +94,14 @@ class SelectorMatcher:
         survey.take_in(sequences, decoded)
         condition = selector.condition
         matches = [values is not None and condition.is_true(values) for values in decoded]
-        unwanted = set(sequences)
-        unwanted.difference_update(compress(sequences, matches))
+        unwanted: set[int] = set()
+        if held or names_all:
+            unwanted.update(sequences if names_all else map(sequence_of, held))
+            unwanted.difference_update(compress(sequences, matches))
         undecided: list[StoredMessage] = []
-        if None in decoded:  # damage, of which who judges the message alone tells
+        # Damage, of which who judges the message alone tells. Only where some headers are empty each is compared with
+        # None, which takes longer.
+        if not all(decoded) and None in decoded:
             undecided = [message for at, message in enumerate(messages) if decoded[at] is None]
             unwanted.difference_update(map(sequence_of, undecided))
         return unwanted, list(compress(messages, matches)), undecided

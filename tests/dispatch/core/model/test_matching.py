@@ -21,7 +21,7 @@ def message(sequence: int, part: int, body: bytes | None = b"body") -> StoredMes
 
 
 def sorted_out(
-    messages: list[StoredMessage], selector: str | None = "part = 7"
+    messages: list[StoredMessage], selector: str | None = "part = 7", *, names_all: bool = True
 ) -> tuple[set[int], list[StoredMessage], list[StoredMessage], BlockSurvey]:
     """Return what goes, what matches, what is left to be judged, and what the survey took in.
 
@@ -30,7 +30,7 @@ def sorted_out(
     survey = BlockSurvey(frozenset({"part"}), 0)
     matcher = SelectorMatcher(compile_selector(selector) if selector is not None else None)
     half = len(messages) // 2
-    return *matcher.sort_out(messages[:half], messages[half:], survey), survey
+    return *matcher.sort_out(messages[:half], messages[half:], survey, names_all=names_all), survey
 
 
 def found_values(survey: BlockSurvey) -> list[Any]:
@@ -57,6 +57,22 @@ def test_damaged_headers_are_left_to_be_judged_and_are_not_surveyed() -> None:
     assert unwanted == {2}
     assert survey.examined == 0b101
     assert set(found_values(survey)) == {7, 8}
+
+
+def test_of_messages_that_were_read_only_those_that_match_are_named_where_nobody_notes_the_others() -> None:
+    """Of the messages that RAM had, each that does not match goes back to where it was."""
+    damaged: StoredMessage = (3, DAMAGED, b"body", 1)
+    messages = [message(0, 7), message(1, 8), message(2, 9), damaged, message(4, 7), message(5, 8)]
+    unwanted, matches, left, survey = sorted_out(messages, names_all=False)
+    assert (unwanted, matches, left) == ({1, 2}, [messages[0], messages[4]], [damaged])
+    assert survey.examined == 0b110111
+
+
+def test_messages_that_ram_had_may_be_behind_those_that_were_read() -> None:
+    messages = [message(sequence, sequence) for sequence in (5, 9, 3, 7)]
+    unwanted, matches, left, survey = sorted_out(messages)
+    assert (unwanted, matches, left) == ({3, 5, 9}, [messages[3]], [])
+    assert survey.examined == 0b1010101000
 
 
 def test_where_all_are_damaged_nothing_is_surveyed() -> None:
