@@ -54,7 +54,7 @@ class MessageStore:
         self._disk = disk
         self._store_id = store_id
         self._journal = journal
-        self._fullness, self._data_logs = journal.fullness, journal.open_data_logs
+        self._fullness = journal.fullness
         self._index = index
         self._uses = index.uses
         self._duplicates = duplicates
@@ -185,7 +185,7 @@ class MessageStore:
         extents: list[Extent | SingleRecords] = []
         for first, last in runs:
             extents += lane.extents(first, last)
-        return plan_regions(extents, self._data_logs.reader)
+        return plan_regions(extents, self._journal.reader)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Return (messages in order, [(sequence, problem)] for messages that can't be read). Requires: no lock."""

@@ -7,12 +7,16 @@ If the loop takes longer to write than the disk to sync, the two overlap: half o
 sync for the other half is under way, and the worker begins the next round by itself. If the disk takes longer, all are
 woken together, and the next sync waits for what they write, so that it covers as much as possible.
 
+The worker stands by between two rounds while calls wait, because handing a round to an executor takes as long as
+writing several messages.
+
 No call is woken before the end of a sync that began after its write.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -26,6 +30,9 @@ ROUNDS: Final = 16
 """Times are means of about so many rounds."""
 FIRST_ROUNDS: Final = 4
 """Of these a mean takes each as it is."""
+
+STANDBY_SECONDS: Final = 0.1
+"""A worker stands by for so long, for a loop that was stopped begins no further round."""
 
 
 class _Mean:
@@ -67,6 +74,17 @@ class GroupCommit:
         self._woken = 0
         # Whether a round runs, or is about to.
         self._is_under_way = False
+        # Has one entry while a worker stands by. The loop takes it out to tell the worker something, the worker to end.
+        self._standing_by: deque[bool] = deque()
+        # The loop's own thread never stands by, where it does the work of the executor itself.
+        self._thread_id = threading.get_ident()
+        # What the loop releases once it has told the worker.
+        self._told = threading.Lock()
+        self._told.acquire()
+        # Whether the loop has told the worker to begin a round, and not to end.
+        self._begins = False
+        # Whether the next round first wakes calls that the last one has confirmed.
+        self._has_more_to_wake = False
         # Whether a sync takes less time than writing what all waiting calls write next.
         self._overlaps = False
         # How long the sync of a round takes.
@@ -87,14 +105,49 @@ class GroupCommit:
         return future
 
     def _begin(self) -> None:
+        self._has_more_to_wake = self._confirmed > self._woken
+        if self._tell(begins=True):
+            return
         try:
-            self._workers.submit(self._confirm_in_worker, self._confirmed > self._woken)
+            self._workers.submit(self._confirm_in_worker)
         except RuntimeError:  # the workers were closed meanwhile
             self._finish_round(self._asked, 0.0, Closed("the store"), is_under_way=False)
 
-    def _confirm_in_worker(self, has_more_to_wake: bool) -> None:
-        """Confirm for all calls that have asked; if syncs overlap, repeat while others ask."""
-        if has_more_to_wake:
+    def _tell(self, *, begins: bool) -> bool:
+        """Tell the worker that stands by to begin a round, or to end. False: none stands by."""
+        if not self._standing_by:
+            return False
+        try:
+            self._standing_by.pop()
+        except IndexError:  # it ends by itself
+            return False
+        self._begins = begins
+        self._told.release()
+        return True
+
+    def _confirm_in_worker(self) -> None:
+        """Confirm rounds until the loop begins no further one."""
+        stands_by = threading.get_ident() != self._thread_id
+        while self._confirm_round(stands_by) and stands_by and self._is_told_to_begin():
+            pass
+
+    def _is_told_to_begin(self) -> bool:
+        """Stand by until the loop begins a round; return False if it does not."""
+        if not self._told.acquire(timeout=STANDBY_SECONDS):
+            try:
+                self._standing_by.pop()
+            except IndexError:
+                self._told.acquire()  # the loop is about to release it
+            else:
+                return False
+        return self._begins
+
+    def _confirm_round(self, stands_by: bool) -> bool:
+        """Confirm for all calls that have asked; if syncs overlap, repeat while others ask.
+
+        stands_by: whether this worker does, after its last sync. False: the loop is closed.
+        """
+        if self._has_more_to_wake:
             self._call_in_loop(self._wake_confirmed)
         goes_on = True
         while goes_on:
@@ -107,8 +160,12 @@ class GroupCommit:
                 failure = error
             seconds = self._monotonic() - began
             goes_on = self._overlaps and failure is None and self._asked > asked
+            if stands_by and not goes_on:
+                self._standing_by.append(True)  # before the loop can ask
             if not self._call_in_loop(self._finish_round, asked, seconds, failure, goes_on):
-                return
+                self._standing_by.clear()
+                return False
+        return True
 
     def _call_in_loop(self, function: Callable[..., None], *arguments: object) -> bool:
         """Make the loop call a function, from a worker. False: the loop is closed, and nobody waits any more."""
@@ -142,6 +199,7 @@ class GroupCommit:
             self._begin()
         else:
             self._is_under_way = False
+            self._tell(begins=False)
             self._wake_confirmed()
 
     def _wake_confirmed(self) -> None:

@@ -96,6 +96,11 @@ class OsFile:
         self._keeps_space = keeps_space
         self._descriptor = os.open(path, flags, 0o600)
 
+    @property
+    def is_filled_ahead(self) -> bool:
+        """Whether the preallocated space is filled ahead of small appends, which thus always find room."""
+        return self._fillable > 0
+
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it.
 

@@ -1,8 +1,9 @@
 """Journal: append records to rolling data logs, make them durable, and read them by location.
 
 When `append` returns, the operating system has the record, so a killed process loses nothing of it. The record survives
-a power cut once `sync` has returned for its end. A crash may leave torn bytes at the end of the newest data log;
-recovery cuts them off.
+a power cut once `sync` has returned for its end. Where every message waits for a sync anyway, the operating system gets
+single messages with that sync: those that wait for the same one by one write. A crash may leave torn bytes at the end
+of the newest data log; recovery cuts them off.
 
 The caller itself writes, under the state lock and without another thread. The first caller that needs a sync makes it,
 for all callers that have appended by then.
@@ -56,6 +57,9 @@ from .reserve import SETTLING, DiskReserve
 SyncListener: TypeAlias = Callable[[], None]
 """Called under the lock by each `Journal.sync` that synced, once `Journal.durable_end` says so."""
 
+GATHERED_BYTES_MAX: Final = 32 * 1024 - 1
+"""A larger write would release the interpreter's lock."""
+
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
 
@@ -75,7 +79,9 @@ class Journal:
     """
 
     _write: Callable[[bytes], None]
-    """Appends to the newest data log. It is the file's own method, so that no record has to look it up."""
+    """Appends to the newest data log: the file's own method, which no record has to look up, or `_write_behind`."""
+    _write_message: Callable[[bytes], None]
+    """Appends a single message: the same as `_write`, or `_gather`."""
     _stamp: bytes
     """Epoch and durable end, encoded for the header of the next record."""
     _salt: Any
@@ -129,6 +135,9 @@ class Journal:
         # See `tell_of_syncs`.
         self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
+        # Single messages that are written with the next sync, and their bytes. See `_gather`.
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
         # Where the fast path of the newest data log ends. Two values below every end of an append have each append ask
         # for room: 0 where it may get some; -1 where it gets none, because the journal is closed, has failed, or is
         # between two data logs.
@@ -178,10 +187,13 @@ class Journal:
     def tell_of_syncs(self, listener: SyncListener) -> None:
         """Call a listener in each `sync` from now on; there is one at most, which is made after the journal.
 
-        With sync "always" it publishes what the sync has made durable. That spares callers a section of their own.
+        With sync "always" it publishes what the sync has made durable. That spares callers a section of their own. So
+        every message waits for a sync, and those that wait for the same one may be written together.
         """
         assert self._sync_listener is _nothing
         self._sync_listener = listener
+        if self._file is not None:
+            self._choose_writes(self._file)
 
     @property
     def end(self) -> int:
@@ -194,7 +206,12 @@ class Journal:
         return self._word >> WORD_SHIFT
 
     def reader(self, data_log: int) -> tuple[File, int]:
-        """Return an open file of a data log and its salt, as OpenDataLogs.reader does. Requires: the lock."""
+        """Return an open file of a data log and its salt, as OpenDataLogs.reader does. Requires: the lock.
+
+        Everything that was appended by now can be read from it, unless the journal has failed.
+        """
+        if self._gathered and self.failure is None:
+            self._write_gathered()
         return self.open_data_logs.reader(data_log)
 
     # ---------------------------------------------------------------- appending
@@ -234,7 +251,7 @@ class Journal:
             content_bytes,
         )
         try:
-            self._write(data)
+            self._write_message(data)
             if len(data) != size:
                 self._write(body)
         except OSError as error:
@@ -317,6 +334,48 @@ class Journal:
         """Make room for a record of any kind that comes of a send, or refuse it as a message is. Requires: the lock."""
         if self.offset + size > self._unchecked_end:
             self._make_space(size)
+
+    def _choose_writes(self, file: File) -> None:
+        """Choose how records are appended to a file from now on. Requires: nothing is gathered."""
+        if self._sync_listener is not _nothing and getattr(file, "is_filled_ahead", False):
+            self._write, self._write_message = self._write_behind, self._gather
+        else:
+            self._write = self._write_message = file.append
+
+    def _gather(self, data: bytes) -> None:
+        """Append a single message that waits for a sync: it is written with the others that wait for the same one.
+
+        One write of 16 KiB costs a fraction of 16 writes. Only a file whose space is filled takes messages so, because
+        their write must not find the disk full. Whatever else is appended comes behind them, so the disk always has a
+        beginning of the journal. A kill before the sync loses messages that no call has confirmed.
+        """
+        size = len(data)
+        if self._gathered_bytes + size > GATHERED_BYTES_MAX:
+            self._write_gathered()
+            if size > GATHERED_BYTES_MAX:
+                self._write_behind(data)
+                return
+        self._gathered.append(data)
+        self._gathered_bytes += size
+
+    def _write_behind(self, data: bytes) -> None:
+        """Append behind what is gathered."""
+        if self._gathered:
+            self._write_gathered()
+        assert self._file is not None
+        self._file.append(data)
+
+    def _write_gathered(self) -> None:
+        """Write what is gathered. StoreFailed: it could not be written. Requires: the lock."""
+        assert self._file is not None
+        try:
+            gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+            self._file.append(b"".join(gathered))
+        except OSError as error:
+            raise self.fail("a journal write failed", error) from error
+        except BaseException as error:
+            self.break_by(error)
+            raise
 
     def _append(self, data: bytes) -> int:
         offset = self.offset
@@ -490,7 +549,7 @@ class Journal:
         payload = directory_payload(self._offsets, old_end)
         seal = encode(self._salt, self._word, self.epoch, self.durable_end, DIRECTORY, 0, 0, payload)
         try:
-            old.append(seal)
+            self._write(seal)
             old.truncate(old_end + len(seal))
         except OSError as error:
             if error.errno not in NO_SPACE:
@@ -524,7 +583,8 @@ class Journal:
             file.close()  # nobody else has it yet
             raise
         self.attested_end = self.durable_end
-        self._file, self._write = file, file.append
+        self._file = file
+        self._choose_writes(file)
         self._salt, self._offsets = salt, array("I", (DATA_LOG_HEADER_BYTES,))
         self._word += _NEXT_RECORD
         self.offset = DATA_LOG_HEADER_BYTES + len(first)
@@ -551,6 +611,8 @@ class Journal:
             with self._bare_state_lock:
                 if self.failure is not None:  # also where the lock is broken, which stops the journal
                     raise (self._state_lock.failure or self.failure).again()
+                if self._gathered:
+                    self._write_gathered()
                 journal_end = self.data_log << OFFSET_BITS | self.offset  # self.end, written inline
                 unsynced = self.open_data_logs.unsynced
             began = self._monotonic()
@@ -581,6 +643,8 @@ class Journal:
         """
         if self.failure is not None:
             raise self.failure.again()
+        if self._gathered:
+            self._write_gathered()
         unsynced = self.open_data_logs.unsynced
         began = self._monotonic()
         try:

@@ -274,7 +274,7 @@ class StateWalk(CrashExplorer, Generic[S]):
     def __init__(self, seed: int, sync: SyncMode, first: S, **fields: Any) -> None:
         """Make the walk of a seed. first: the state of a store after `begin`."""
         super().__init__(seed, sync, **fields)
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(fills=True)
         # All states of the store so far, in order.
         self.history = [first]
         # The state that the call under way leads to.
@@ -365,7 +365,7 @@ class CrashingWorkload(CrashExplorer, Generic[M]):
     """Least and most steps of a life after a crash."""
 
     def explore(self) -> None:
-        self.live(SimulatedDisk(), self.new_metadata(), self.new_model(), 1)
+        self.live(SimulatedDisk(fills=True), self.new_metadata(), self.new_model(), 1)
 
     def new_metadata(self) -> SimulatedMetadataStore:
         return SimulatedMetadataStore()

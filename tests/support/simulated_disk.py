@@ -81,6 +81,11 @@ class SimulatedFile:
         self._writable = writable
         self._position = 0
 
+    @property
+    def is_filled_ahead(self) -> bool:
+        """Whether appends find space for sure."""
+        return self._disk.fills
+
     def append(self, data: bytes) -> None:
         """Write at the position and move it, or fail as ordered, with part of the data written."""
         inode = self._opened(to_write=True)
@@ -175,7 +180,9 @@ class SimulatedDirectory:
 class SimulatedDisk:
     """A `Disk` in memory. Forking an image copies no bytes of a file before one of the two writes to it."""
 
-    def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, capacity_bytes: int = 1 << 40, *, fills: bool = False) -> None:
+        """fills: preallocated space is filled ahead, as OsDisk does for a store with sync="always"."""
+        self.fills = fills
         # Bytes of all files together; beyond it writes fail with ENOSPC. A test may change it at any time.
         self.capacity_bytes = capacity_bytes
         # Called with the call and the name before each of MUTATING_CALLS, so that a test can fork an image then.
@@ -306,7 +313,7 @@ class SimulatedDisk:
                 found = forks[inode] = inode.fork()
             return found
 
-        image = SimulatedDisk(self.capacity_bytes)
+        image = SimulatedDisk(self.capacity_bytes, fills=self.fills)
         image._names = {name: fork(inode) for name, inode in self._names.items()}
         image._durable_names = {name: fork(inode) for name, inode in self._durable_names.items()}
         image._changes = [
@@ -424,7 +431,7 @@ class SimulatedDisk:
     def _cut(self, name_arrived: Arrived, luck: Callable[[], Luck]) -> SimulatedDisk:
         names = self._durable_names.copy()
         _apply(self._changes, names, lambda change: name_arrived())
-        image = SimulatedDisk(self.capacity_bytes)
+        image = SimulatedDisk(self.capacity_bytes, fills=self.fills)
         image._names = {
             name: inode.after_power_cut(luck()) if inode.has_unsynced() else _fork(inode)
             for name, inode in names.items()

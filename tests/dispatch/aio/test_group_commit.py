@@ -229,6 +229,22 @@ class Counting(ThreadPoolExecutor):
         return super().submit(function, *arguments, **fields)
 
 
+def test_one_worker_stands_by_from_round_to_round_and_ends_with_the_last_wait() -> None:
+    async def main() -> None:
+        workers = Counting(1)
+        bay = LoopBay(sync="always", workers=workers)
+        bay.queue()
+        queue = await bay.aio.queue("orders")
+        syncs = bay.syncs
+        for _ in range(ROUNDS):
+            await queue.send(b"x")
+        assert bay.syncs == syncs + ROUNDS and workers.submitted < ROUNDS
+        await asyncio.get_running_loop().run_in_executor(workers, int)  # the only worker is free again
+        workers.shutdown()
+
+    asyncio.run(main())
+
+
 @interpreted("replaces what compiled code has linked")
 def test_the_worker_begins_the_next_sync_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
