@@ -53,6 +53,19 @@ class _Mean:
         self.seconds += (seconds - self.seconds) / self._rounds
 
 
+class StandBy:
+    """One stand-by of a worker between two rounds."""
+
+    __slots__ = ("told", "begins")
+
+    def __init__(self) -> None:
+        # The loop releases it once it has taken the stand-by out.
+        self.told = threading.Lock()
+        self.told.acquire()
+        # Whether the worker begins a round; if not, it ends.
+        self.begins = False
+
+
 class GroupCommit:
     """Confirms for the calls of one event loop. Everything except the round itself runs in the loop's thread."""
 
@@ -74,15 +87,12 @@ class GroupCommit:
         self._woken = 0
         # Whether a round runs, or is about to.
         self._is_under_way = False
-        # Has one entry while a worker stands by. The loop takes it out to tell the worker something, the worker to end.
-        self._standing_by: deque[bool] = deque()
+        # The stand-by of the worker to which the loop speaks next. Whoever takes it out has decided what the worker
+        # does: the loop what it has written there, or the worker to end. A worker that was told to end may not have
+        # heard it when the next one stands by, so each stand-by has a lock of its own.
+        self.standing_by: deque[StandBy] = deque()
         # The loop's own thread never stands by, where it does the work of the executor itself.
         self._thread_id = threading.get_ident()
-        # What the loop releases once it has told the worker.
-        self._told = threading.Lock()
-        self._told.acquire()
-        # Whether the loop has told the worker to begin a round, and not to end.
-        self._begins = False
         # Whether the next round first wakes calls that the last one has confirmed.
         self._has_more_to_wake = False
         # Whether a sync takes less time than writing what all waiting calls write next.
@@ -106,46 +116,46 @@ class GroupCommit:
 
     def _begin(self) -> None:
         self._has_more_to_wake = self._confirmed > self._woken
-        if self._tell(begins=True):
+        if self.tell(begins=True):
             return
         try:
             self._workers.submit(self._confirm_in_worker)
         except RuntimeError:  # the workers were closed meanwhile
             self._finish_round(self._asked, 0.0, Closed("the store"), is_under_way=False)
 
-    def _tell(self, *, begins: bool) -> bool:
+    def tell(self, *, begins: bool) -> bool:
         """Tell the worker that stands by to begin a round, or to end. False: none stands by."""
-        if not self._standing_by:
-            return False
         try:
-            self._standing_by.pop()
-        except IndexError:  # it ends by itself
+            stand_by = self.standing_by[-1]
+            stand_by.begins = begins  # before the worker can find that it was taken out
+            self.standing_by.remove(stand_by)
+        except (IndexError, ValueError):  # none, or it ends by itself
             return False
-        self._begins = begins
-        self._told.release()
+        stand_by.told.release()
         return True
 
     def _confirm_in_worker(self) -> None:
         """Confirm rounds until the loop begins no further one."""
-        stands_by = threading.get_ident() != self._thread_id
-        while self._confirm_round(stands_by) and stands_by and self._is_told_to_begin():
-            pass
+        is_in_loop = threading.get_ident() == self._thread_id
+        stand_by = None if is_in_loop else StandBy()
+        while self._confirm_round(stand_by) and stand_by is not None and self.is_told_to_begin(stand_by):
+            stand_by = StandBy()
 
-    def _is_told_to_begin(self) -> bool:
+    def is_told_to_begin(self, stand_by: StandBy) -> bool:
         """Stand by until the loop begins a round; return False if it does not."""
-        if not self._told.acquire(timeout=STANDBY_SECONDS):
+        if not stand_by.told.acquire(timeout=STANDBY_SECONDS):
             try:
-                self._standing_by.pop()
-            except IndexError:
-                self._told.acquire()  # the loop is about to release it
+                self.standing_by.remove(stand_by)
+            except ValueError:
+                pass  # the loop has just taken it out, and was perhaps interrupted before it could release
             else:
                 return False
-        return self._begins
+        return stand_by.begins
 
-    def _confirm_round(self, stands_by: bool) -> bool:
+    def _confirm_round(self, stand_by: StandBy | None) -> bool:
         """Confirm for all calls that have asked; if syncs overlap, repeat while others ask.
 
-        stands_by: whether this worker does, after its last sync. False: the loop is closed.
+        Return False if the loop is closed. stand_by: how the worker stands by after its last sync; None: it ends.
         """
         if self._has_more_to_wake:
             self._call_in_loop(self._wake_confirmed)
@@ -160,10 +170,10 @@ class GroupCommit:
                 failure = error
             seconds = self._monotonic() - began
             goes_on = self._overlaps and failure is None and self._asked > asked
-            if stands_by and not goes_on:
-                self._standing_by.append(True)  # before the loop can ask
+            if stand_by is not None and not goes_on:
+                self.standing_by.append(stand_by)  # before the loop can ask
             if not self._call_in_loop(self._finish_round, asked, seconds, failure, goes_on):
-                self._standing_by.clear()
+                self.standing_by.clear()
                 return False
         return True
 
@@ -199,7 +209,7 @@ class GroupCommit:
             self._begin()
         else:
             self._is_under_way = False
-            self._tell(begins=False)
+            self.tell(begins=False)
             self._wake_confirmed()
 
     def _wake_confirmed(self) -> None:

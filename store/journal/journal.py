@@ -396,7 +396,7 @@ class Journal:
         if error.errno in NO_SPACE:
             self.epoch += 1
             self._restamp()
-            assert self._file is not None
+            assert self._file is not None and not self._gathered
             self._file.seek(self.offset)
             self.fullness.disk_refused()
             raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space") from error
@@ -514,6 +514,8 @@ class Journal:
         size: bytes of the record that must fit. is_adding: the record adds messages, so it is refused without space on
             the disk; others may use the reserve.
         """
+        if self._gathered and self.failure is None:
+            self._write_gathered()  # before the disk may refuse: then the file goes on where the journal ends
         old_id, next_id = self.data_log, self.data_log + 1
         # Get the space first, because recovery would not see anything that is written behind a seal.
         try:

@@ -10,6 +10,7 @@ import errno
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from loops import ByHand, LoopBay, ticks
 
 from forebay import Closed, StoreFailed
 from forebay.aio import Queue
+from forebay.dispatch.aio import group_commit
+from forebay.dispatch.aio.group_commit import GroupCommit, StandBy
 
 TASKS = 8
 ROUNDS = 16
@@ -305,3 +308,51 @@ def test_what_is_written_while_a_sync_is_under_way_is_not_published_by_it(monkey
         assert [delivery.body for delivery in await consumer.take(10)] == [b"late"]
 
     asyncio.run(main())
+
+
+def group_without_rounds(monkeypatch: pytest.MonkeyPatch) -> GroupCommit:
+    """Return a group commit of which a test plays the loop and the workers."""
+    monkeypatch.setattr(group_commit, "STANDBY_SECONDS", 0.0)
+    monitor: Any = SimpleNamespace(monotonic=float)
+    nothing: Any = None
+    return GroupCommit(monitor, nothing, nothing, nothing)
+
+
+@interpreted("replaces what compiled code has linked")
+def test_a_worker_hears_what_it_was_told_though_the_next_one_stands_by_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, first, second = group_without_rounds(monkeypatch), StandBy(), StandBy()
+    for stand_by, begins in ((first, False), (second, True)):
+        group.standing_by.append(stand_by)
+        assert group.tell(begins=begins)
+    assert group.is_told_to_begin(second) and not group.is_told_to_begin(first)
+
+
+@interpreted("replaces what compiled code has linked")
+def test_a_worker_to_which_nobody_speaks_ends_and_is_told_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, stand_by = group_without_rounds(monkeypatch), StandBy()
+    group.standing_by.append(stand_by)
+    assert not group.is_told_to_begin(stand_by)
+    assert not group.tell(begins=True)
+
+
+@interpreted("replaces what compiled code has linked")
+def test_a_worker_does_what_the_loop_decided_even_if_the_loop_was_interrupted_before_it_woke_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group, stand_by = group_without_rounds(monkeypatch), StandBy()
+    group.standing_by.append(stand_by)
+    interrupting: Any = Interrupting()
+    stand_by.told = interrupting
+    with pytest.raises(KeyboardInterrupt):
+        group.tell(begins=True)
+    assert group.is_told_to_begin(stand_by)
+
+
+class Interrupting:
+    """A lock at whose release the thread is interrupted."""
+
+    def acquire(self, timeout: float) -> bool:
+        return False
+
+    def release(self) -> None:
+        raise KeyboardInterrupt

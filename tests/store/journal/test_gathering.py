@@ -12,7 +12,7 @@ from journals import all_bodies, append_one, journal_on, power_cut
 from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.disk import File
-from forebay.store.errors import StoreFailed
+from forebay.store.errors import StoreFailed, StoreFull
 from forebay.store.format.record import ATTEST
 from forebay.store.journal.journal import GATHERED_BYTES_MAX, Journal
 
@@ -83,6 +83,23 @@ def test_more_than_a_small_write_does_not_wait(disk: SimulatedDisk, journal: Jou
     assert bodies[: len(written)] == written and len(bodies) - len(written) <= GATHERED_BYTES_MAX // 1000
     journal.sync()
     assert all_bodies(power_cut(disk)) == bodies
+
+
+def test_a_full_disk_that_refuses_the_next_data_log_leaves_no_hole_before_them(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
+    """A refused write puts the file where the journal ends, so they are written before that."""
+    while journal.offset < FILE_BYTES - 20_000:
+        send(journal, b"x" * 1000)
+    journal.sync()
+    confirmed = all_bodies(power_cut(disk))
+    send(journal, b"one")
+    disk.capacity_bytes -= disk.free_bytes()
+    with pytest.raises(StoreFull):
+        send(journal, b"x" * 30_000)
+    send(journal, b"two")
+    journal.sync()
+    assert journal.durable_end == journal.end and all_bodies(power_cut(disk)) == [*confirmed, b"one", b"two"]
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
