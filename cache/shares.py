@@ -1,6 +1,8 @@
 """Shares: how one memory limit is divided among lists, caches and the rest.
 
-All rules for that are here, as pure functions, so that a curve or a plan can apply them to limits that are not in use.
+The rules are here, as pure functions, so that a curve or a plan can apply them to limits that are not in use. Three
+bounds are elsewhere: the index cache without a setting (`index_cache_bytes` of dispatch/config/settings.py), the fixed
+parts (dispatch/config/memory_plan.py), and messages that halt their groups (dispatch/core/memory, MessageGroupMemory).
 """
 
 from __future__ import annotations

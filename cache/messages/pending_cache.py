@@ -22,7 +22,7 @@ class PendingCache(MessageCache):
         self._head_queue_cache = head_queue_cache
         # By lane, the sequence behind the last arrival that was kept, if nothing was given back since.
         self._ends: dict[int, int] = {}
-        # By lane, the reading order of lanes that several readers share and that have messages here.
+        # By lane, the reading order of lanes that several readers share and that have messages here, or get them now.
         self._orders: dict[int, ReadingOrder] = {}
 
     def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
@@ -84,10 +84,14 @@ class PendingCache(MessageCache):
         order.add(sequence)
 
     def follow_readers(self, lane_number: int, fronts: list[int]) -> None:
-        """Note where the readers of a shared lane go on. O(1): the list is kept."""
+        """Note where the readers of a shared lane go on, for its first messages too. O(1): the list is kept.
+
+        If none came, the next `discard_before` forgets the readers.
+        """
         order = self._orders.get(lane_number)
-        if order is not None:
-            order.follow(fronts)
+        if order is None:
+            order = self._orders[lane_number] = ReadingOrder()
+        order.follow(fronts)
 
     def discard_before(self, lane_number: int, sequence: int) -> None:
         """Drop messages before a sequence: of a shared lane all of them, also those that came after later ones."""
@@ -97,6 +101,8 @@ class PendingCache(MessageCache):
                 for passed in range(first, last + 1):
                     self.take(lane_number, passed)
         super().discard_before(lane_number, sequence)
+        if order is not None and lane_number not in self._lanes:
+            self._orders.pop(lane_number, None)  # its readers had brought nothing
 
     def pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
         """Take the message that came last; of a shared lane the one that is farthest from its next reader."""

@@ -77,9 +77,11 @@ class ReadingOrder:
 
     def pop_farther_than(self, sequence: int) -> int | None:
         """Take out the farthest message, if it is farther from its reader than another one would be; else None."""
+        if not self._kept:
+            return None
         if not self._is_arranged:
             self._arrange()
-        if not self._farthest or not self._kept:
+        if not self._farthest:
             return None
         if min(self._farthest[0][0], self._distance(self._kept.last)) >= self._distance(sequence):
             return None

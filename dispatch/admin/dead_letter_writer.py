@@ -29,7 +29,11 @@ BATCH_MESSAGES: Final = 256
 
 
 class DeadLetterWriter:
-    """Moves messages to dead-letter queues, or removes messages that have none. The state lock guards it."""
+    """Moves messages to dead-letter queues, or removes messages that have none.
+
+    The state lock guards it but for `batch_messages`, which whoever moves dead letters may read and set without it: it
+    only decides how large the next batches are.
+    """
 
     def __init__(
         self,
@@ -73,8 +77,9 @@ class DeadLetterWriter:
         StoreFull: nothing of this batch was moved, except that some non-persistent messages may have been. The batches
         before it stay moved. Requires: no lock.
         """
-        for begin in range(0, len(messages), self.batch_messages):
-            batch = messages[begin : begin + self.batch_messages]
+        batch_messages = self.batch_messages  # read once, because a step in another thread may set it meanwhile
+        for begin in range(0, len(messages), batch_messages):
+            batch = messages[begin : begin + batch_messages]
             self._message_store.require_index_room(BATCH_BLOCKS)
             with self._monitor.lock, self._monitor.while_open:
                 free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))

@@ -74,7 +74,7 @@ class ConsumerParts:
 
 
 class Consumer(CoreConsumer):
-    """A consumer, made by `Queue.subscribe`.
+    """A consumer, made by `Queue.subscribe` or `Topic.subscribe`.
 
     It is thread-safe and a context manager; iteration takes one message at a time.
     """

@@ -9,7 +9,7 @@ message that a power cut could take back. confirmer.py makes messages durable. A
     Publisher.publish_synced         takes everything up to `Journal.durable_end` out of the line
     TargetArea.publish               lets it arrive at its lanes, which wake consumers
 
-The assembly (engine/assembly/core.py) gives it to the journal under the same name.
+The assembly (engine/assembly/core.py) joins the two: `journal.tell_of_syncs(publisher.publish_synced)`.
 """
 
 from __future__ import annotations

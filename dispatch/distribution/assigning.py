@@ -12,7 +12,7 @@ from typing import Final
 
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.areas.list_order import pair
+from ..core.areas.list_order import arrange
 from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES
 from ..core.model.distribution_roles import Dispatcher
 from ..core.model.lane_deliveries import Delivery, is_lazy
@@ -39,7 +39,7 @@ BATCH_MESSAGES: Final = 64
 class AssigningDistribution(Distribution):
     """Assigns the messages of one queue to its consumers by the rules of Assignments. The state lock guards it."""
 
-    needs_no_assigning = True
+    honours_groups_and_priorities = True
 
     def __init__(self, queue: ConsumedDestination, parts: DistributionParts, *, rebalances: bool) -> None:
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
@@ -94,7 +94,7 @@ class AssigningDistribution(Distribution):
         self._precedence.join(consumer, common)
         for lane in self.queue.all_lanes():
             self._assignments.add_list(assigned, lane)
-        pair(assigned)
+        arrange(assigned)
         common.note_waiting(consumer)
         consumer.move_to(assigned)
 
@@ -102,8 +102,7 @@ class AssigningDistribution(Distribution):
         """Give each consumer a list over a new lane, which the unassigned messages have already."""
         for assigned in self._assigned_by_consumer.values():
             self._assignments.add_list(assigned, lane)
-            assigned.lists.sort(key=lambda target: (-target.lane.priority, not target.lane.is_persistent))
-            pair(assigned)
+            arrange(assigned)
 
     def leave(self, consumer: CoreConsumer) -> None:
         """Remove a consumer, so that others may have the messages that it was not handed.

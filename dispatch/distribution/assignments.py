@@ -269,11 +269,16 @@ class Assignments:
 
     def add_list(self, assigned: OwnSelectorGroup, lane: LaneState) -> None:
         """Give a consumer a list of its own over a lane."""
+        target = self._make_list(assigned, lane)
+        assigned.add_list(target)
+        self.target_area.begin_list(target)
+
+    def _make_list(self, assigned: OwnSelectorGroup, lane: LaneState) -> TargetList:
+        """Return a new list of a consumer, which the TargetArea is to begin."""
         target = TargetList(lane, assigned, self._consumer_memory)
         target.advance_frontier(BEHIND_ALL)  # it loads nothing by itself
         target.require_claims()
-        assigned.add_list(target)
-        self.target_area.begin_list(target)
+        return target
 
     def gets_no_more(self, consumer: CoreConsumer) -> bool:
         """Return whether others wait for the groups it holds, because it drains or another consumer is exclusive."""
@@ -434,8 +439,8 @@ class Assignments:
             for message in messages:
                 returned.add(message[0], message[0])
                 keep(own.lane, message)
-            self.add_list(assigned, own.lane)
-            assigned.lists[at] = assigned.lists.pop()
+            assigned.lists[at] = self._make_list(assigned, own.lane)
+            self.target_area.begin_list(assigned.lists[at])
             assigned.common_selector_group.reoffer(own.lane, returned)
         pair(assigned)
 

@@ -36,7 +36,7 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
     def require_assignable(self, destination: ConsumedDestination) -> None:
         """Raise StateError if the distribution neither honours groups and priorities nor is the ordinary one."""
         distribution = destination.distribution
-        if not (distribution.needs_no_assigning or distribution.is_ordinary):
+        if not (distribution.honours_groups_and_priorities or distribution.is_ordinary):
             kind = type(distribution).__name__
             raise StateError(
                 f"{destination.name!r} hands out by {kind}, which knows neither groups nor priorities: send there"
@@ -48,7 +48,7 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
 
         Only the ordinary one may be replaced, because the knowledge that another one has of its queue would be lost.
         """
-        if not destination.distribution.needs_no_assigning:
+        if not destination.distribution.honours_groups_and_priorities:
             self.require_assignable(destination)
             rebalances = destination.keeps_message_groups and self._policies.of(destination.name).group_rebalance
             assigner = destination.distribution = AssigningDistribution(destination, self._parts, rebalances=rebalances)

@@ -21,7 +21,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
     """
 
     is_ordinary = False
-    needs_no_assigning = True
+    honours_groups_and_priorities = True
     keeps_open = True
 
     def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:

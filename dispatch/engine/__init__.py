@@ -7,5 +7,5 @@ tasks (`periodic_tasks.py`), some of which, in `upkeep.py`, have their own time.
 `reports.py` gathers reports (`destination_reports.py`, `memory_reports.py`): `statistics.py` has the figures,
 `status.py` what `status_file.py` writes for other processes, and `health.py` the problems. `ledger_audit.py`
 recomputes every charge.
-docs/internals/overview.md says what each owner owns.
+docs/internals/owners.md says what each owner owns.
 """

@@ -157,20 +157,21 @@ class CleanupTask(PeriodicTask):
         self._cleanup_at = monitor.monotonic() + interval_seconds
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is time, and take note of who waits for room."""
+        """Return whether it is time, and take note of who asks for it or waits for room."""
         if self._background_requests.wants_cleanup:
             self._background_requests.wants_cleanup = False
             self._cleanup_at = 0.0
+        if self._cleanup.take_request():
+            self._cleanup_at = 0.0
         if self._message_store.is_full or self._cleanup.wants_retained_space:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
-        return now >= self._cleanup_at or self._cleanup.relocation.wants_cleanup
+        return now >= self._cleanup_at
 
     def due_at(self, now: float) -> float:
         return self.next_at(self._cleanup_at)
 
     def _clean_up(self) -> int:
         self._cleanup_at = self._monitor.monotonic() + self._interval_seconds
-        self._cleanup.relocation.wants_cleanup = False
         report = self._cleanup.delete_unneeded()
         return len(report.deleted) + len(report.archived)
 

@@ -38,6 +38,7 @@ class Batch:
 
     def __init__(
         self,
+        *,
         priority: object,
         persistent: object,
         contents: list[tuple[bytes, bytes]],
@@ -64,13 +65,27 @@ class Batch:
         """Return a part of this batch, for the same call."""
         contents, sizes, own_ids = self.contents[begin:end], self.sizes[begin:end], self.own_ids[begin:end]
         return Batch(
-            self.priority, self.persistent, contents, sizes, own_ids, self.ids, self.transaction, self.deadline
+            priority=self.priority,
+            persistent=self.persistent,
+            contents=contents,
+            sizes=sizes,
+            own_ids=own_ids,
+            ids=self.ids,
+            transaction=self.transaction,
+            deadline=self.deadline,
         )
 
     def within(self, transaction: Transaction) -> Batch:
         """Return this batch as a batch of a transaction, with ids of its own."""
         return Batch(
-            self.priority, self.persistent, self.contents, self.sizes, self.own_ids, [], transaction, self.deadline
+            priority=self.priority,
+            persistent=self.persistent,
+            contents=self.contents,
+            sizes=self.sizes,
+            own_ids=self.own_ids,
+            ids=[],
+            transaction=transaction,
+            deadline=self.deadline,
         )
 
 

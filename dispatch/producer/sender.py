@@ -443,7 +443,16 @@ class Sender:
                 or its_persistence is not is_persistent
                 or is_timed is not was_timed  # messages with times are slices of their own
             ):
-                batch = Batch(priority, is_persistent, contents, sizes, own_ids, ids, transaction, deadline)
+                batch = Batch(
+                    priority=priority,
+                    persistent=is_persistent,
+                    contents=contents,
+                    sizes=sizes,
+                    own_ids=own_ids,
+                    ids=ids,
+                    transaction=transaction,
+                    deadline=deadline,
+                )
                 yield self._prepared(batch, any_group=any_group)
                 contents, sizes, own_ids, size_bytes, any_group = [], [], [], 0, False
             priority, is_persistent, was_timed = its_priority, its_persistence, is_timed
@@ -454,7 +463,16 @@ class Sender:
             if group is not None:
                 any_group = True
         if contents:
-            batch = Batch(priority, is_persistent, contents, sizes, own_ids, ids, transaction, deadline)
+            batch = Batch(
+                priority=priority,
+                persistent=is_persistent,
+                contents=contents,
+                sizes=sizes,
+                own_ids=own_ids,
+                ids=ids,
+                transaction=transaction,
+                deadline=deadline,
+            )
             yield self._prepared(batch, any_group=any_group)
 
     def _batches_alike(
@@ -493,7 +511,16 @@ class Sender:
                 # The rest is encoded anew if it has another lifetime by then.
                 left = _cut_slice(batch, sizes, size, keeps_rest=expires_in is None)
                 sizes = sizes[: len(batch)]
-            yield Batch(priority, True, batch, sizes, [None] * len(batch), ids, transaction, deadline)
+            yield Batch(
+                priority=priority,
+                persistent=True,
+                contents=batch,
+                sizes=sizes,
+                own_ids=[None] * len(batch),
+                ids=ids,
+                transaction=transaction,
+                deadline=deadline,
+            )
             sent += len(batch)
         return sent
 
@@ -503,8 +530,16 @@ class Sender:
         """Return a batch of one message; encode it and check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
         properties, body, group, message_id = self._encoded(message, checked)
-        contents, sizes, own_ids = [(properties, body)], [len(properties) + len(body)], [message_id]
-        batch = Batch(message.priority, message.persistent, contents, sizes, own_ids, [], checked, deadline)
+        batch = Batch(
+            priority=message.priority,
+            persistent=message.persistent,
+            contents=[(properties, body)],
+            sizes=[len(properties) + len(body)],
+            own_ids=[message_id],
+            ids=[],
+            transaction=checked,
+            deadline=deadline,
+        )
         return self._prepared(batch, any_group=group is not None)
 
     def _batch_of_one(
@@ -518,8 +553,16 @@ class Sender:
     ) -> Batch:
         """Return a batch of one encoded message; check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
-        sizes = [len(content[0]) + len(content[1])]
-        return Batch(priority, persistent, [content], sizes, [message_id], [], checked, self._deadline(timeout))
+        return Batch(
+            priority=priority,
+            persistent=persistent,
+            contents=[content],
+            sizes=[len(content[0]) + len(content[1])],
+            own_ids=[message_id],
+            ids=[],
+            transaction=checked,
+            deadline=self._deadline(timeout),
+        )
 
     def _encoded(self, message: Any, transaction: Transaction | None) -> tuple[bytes, bytes, str | None, str | None]:
         """Return properties and body of a message as they are stored, and the group and the id in them.

@@ -84,6 +84,12 @@ class Cleanup:
             pass  # a subscription that has ended needed more than the index holds at once
         return self.remover.delete_unneeded()
 
+    def take_request(self) -> bool:
+        """Return whether relocation asks for a cleanup, once for each time that it does."""
+        is_requested = self.relocation.wants_cleanup
+        self.relocation.wants_cleanup = False
+        return is_requested
+
     @property
     def wants_retained_space(self) -> bool:
         """Whether a cleanup would delete messages that topics only retain, because the store has hardly any room."""

@@ -154,7 +154,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             count = len(direct)
             max_bytes = self.hand_out(consumer, chosen, most, max_bytes, deliveries, before)
             if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
-                self._loads.request(chosen)
+                self._loads.request(chosen)  # not runs_low: no list with a counterpart is left to its consumer
             if len(direct) == count:
                 return max_bytes, False
 

@@ -59,7 +59,7 @@ class Reclaim:
 
     @property
     def memories(self) -> list[MessageMemory]:
-        """All memories in the order in which they give back: those with a cap, the common one, those with a reserve."""
+        """All memories in the order in which they give back: with a share alone, the common one, with a reserve."""
         quotas = self._memories.of_patterns.values()
         return [
             *(memory for memory in quotas if not memory.quota.reserve_bytes),

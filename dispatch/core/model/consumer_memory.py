@@ -40,11 +40,11 @@ class ListRuns(SequenceSet):
     The budget needs no room for a step: whatever makes a run has just released a message, which is larger.
     """
 
-    __slots__ = ("memory", "_paid_runs")
+    __slots__ = ("consumer_memory", "_paid_runs")
 
-    def __init__(self, memory: Overdraft) -> None:
+    def __init__(self, consumer_memory: Overdraft) -> None:
         super().__init__()
-        self.memory = memory
+        self.consumer_memory = consumer_memory
         self._paid_runs = 0
 
     def add(self, first: int, last: int) -> None:
@@ -72,12 +72,12 @@ class ListRuns(SequenceSet):
 
     def _pay(self) -> None:
         self._paid_runs += STEP_RUNS
-        self.memory.charge(RUNS_STEP_BYTES)
+        self.consumer_memory.charge(RUNS_STEP_BYTES)
 
     def _refund(self) -> None:
         spare = (self._paid_runs - self.run_count) // STEP_RUNS
         self._paid_runs -= STEP_RUNS * spare
-        self.memory.release(RUNS_STEP_BYTES * spare)
+        self.consumer_memory.release(RUNS_STEP_BYTES * spare)
 
 
 def selector_group_charge(selector: Selector | None) -> int:

@@ -34,6 +34,15 @@ class MessageSource(Protocol):
     def delivery_mode(self) -> str: ...
 
 
+class AckTransaction(Protocol):
+    """A transaction in which a delivery is settled. It is `Transaction`, which lies above the core."""
+
+    @property
+    def is_open(self) -> bool: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+
+
 PendingLaneT = TypeVar("PendingLaneT", bound=PendingLane, contravariant=True)
 """The lanes that a store makes."""
 RegionT = TypeVar("RegionT")

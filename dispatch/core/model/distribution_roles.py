@@ -64,8 +64,8 @@ class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
 
     is_ordinary: ClassVar[bool] = False
     """Whether all consumers of a selector group share its lists, and the next take gets the next message."""
-    needs_no_assigning: ClassVar[bool] = False
-    """Whether it may stay when groups or priorities come: it honours them, or they mean nothing to its one consumer."""
+    honours_groups_and_priorities: ClassVar[bool] = False
+    """Whether it stays when groups or priorities come: it honours them, as any does that has one consumer."""
     keeps_open: ClassVar[bool] = True
     """Whether it knows something of its queue that closing the queue would lose, so that an idle queue stays open."""
 

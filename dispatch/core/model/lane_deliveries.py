@@ -27,7 +27,7 @@ from ....store.structures.sequence_set import SequenceSet
 from ...config.redelivery_delays import REJECTED
 from .activity import Activity
 from .consumer_stage import ConsumerStage
-from .contracts import AnyBackingStore
+from .contracts import AckTransaction, AnyBackingStore
 
 PUBLIC: Final = (
     "ack",
@@ -91,6 +91,7 @@ class MemberConsumer(ABC):
     """Whether it has no `on_ready`: it takes when it wants to, in a thread that may load what is missing."""
 
     # ------------------------------------------------------------------ settling
+    # A transaction is Any here, because Consumer takes a Transaction, and no more general AckTransaction.
 
     @abstractmethod
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
@@ -516,7 +517,7 @@ class Delivery:
     def destination(self) -> str:
         return self.lane.destination_name
 
-    def ack(self, transaction: Any = None) -> None:
+    def ack(self, transaction: AckTransaction | None = None) -> None:
         """Settle the message as processed.
 
         Once this returns, or the transaction commits, it is never delivered again.
@@ -533,7 +534,7 @@ class Delivery:
         """Give the message back as not tried. It returns to its place at once, and no attempt counts."""
         self.consumer.release(self)
 
-    def reject(self, reason: str = REJECTED, transaction: Any = None) -> None:
+    def reject(self, reason: str = REJECTED, transaction: AckTransaction | None = None) -> None:
         """Make the message a dead letter now, or with the commit of the transaction. See Consumer.reject."""
         self.consumer.reject(self, reason, transaction=transaction)
 

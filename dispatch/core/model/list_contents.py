@@ -45,22 +45,22 @@ class ListContents:
 
     __slots__ = ("frontier", "passed_end_min", "returned", "direct", "direct_bytes", "references")
 
-    def __init__(self, memory: Overdraft) -> None:
+    def __init__(self, consumer_memory: Overdraft) -> None:
         """Make empty contents.
 
-        memory: pays for the list itself, not for its messages.
+        consumer_memory: pays for the list itself, not for its messages.
         """
         # The first sequence that the list has not examined: whether it is pending, free and matches.
         self.frontier = 0
         # Lower bound of `passed_end`: the list has passed everything before it, even while a message that came back is
         # in `direct` before it.
         self.passed_end_min = 0
-        self.returned = ListRuns(memory)
+        self.returned = ListRuns(consumer_memory)
         # A deque of its own only while the list holds direct messages or takes arrivals on the fast path.
         self.direct = NO_MESSAGES
         # Charge of the direct messages.
         self.direct_bytes = 0
-        self.references = ListRuns(memory)
+        self.references = ListRuns(consumer_memory)
 
     @property
     def passed_end(self) -> int:
@@ -143,13 +143,13 @@ class ListContents:
         """Give the list a deque of its own for direct messages."""
         if self.direct is NO_MESSAGES:
             self.direct = deque()
-            self.returned.memory.charge(DIRECT_BYTES)
+            self.returned.consumer_memory.charge(DIRECT_BYTES)
 
     def hand_back_direct(self) -> None:
         """Drop the deque for direct messages. Requires: it is empty, and the list is not on the fast path."""
         if self.direct is not NO_MESSAGES:
             self.direct = NO_MESSAGES
-            self.returned.memory.release(DIRECT_BYTES)
+            self.returned.consumer_memory.release(DIRECT_BYTES)
 
     def direct_up_to(self, sequence: int) -> set[int]:
         """Return the sequences of direct messages up to this one. O(that number)."""

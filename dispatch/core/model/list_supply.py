@@ -33,9 +33,9 @@ class ListSupply(ListContents):
         "bytes_per_second",
     )
 
-    def __init__(self, memory: Overdraft) -> None:
-        """Make an empty list. memory: see ListContents."""
-        super().__init__(memory)
+    def __init__(self, consumer_memory: Overdraft) -> None:
+        """Make an empty list. consumer_memory: see ListContents."""
+        super().__init__(consumer_memory)
         # Most bytes of direct messages; 0 until TargetArea.begin_list grants the list a share of memory.
         self.high_watermark_bytes = 0
         # The loader reads from disk up to this many bytes; from the caches it takes up to the high watermark.

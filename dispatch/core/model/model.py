@@ -158,8 +158,9 @@ class TargetList(ListSupply):
         self.skip_names = lane.skip_names(selector_group.selector)
         # The load under way. It reads outside the lock, and no other load of this list begins meanwhile.
         self.load: Load[TargetList] | None = None
-        # Whether other selector groups may take these messages too, so that each must be claimed before it is handed
-        # out.
+        # Whether it may name messages that are not free, so that each must be claimed before it is handed out: other
+        # selector groups take them too, some were parked or dead letters when the list began, or they are assigned to
+        # its one consumer.
         self.needs_claims = False
         # The list of the same selector group and priority for messages of the other delivery mode.
         self.counterpart: TargetList | None = None
@@ -261,9 +262,9 @@ class TargetList(ListSupply):
         other.append(message, self.pass_first())
 
     def require_claims(self) -> None:
-        """Have each message claimed before it is handed out, because other selector groups may take it too.
+        """Have each message claimed before it is handed out, because it may not be free; see `needs_claims`.
 
-        When the others have ended, it stays so until `try_without_claims`.
+        When other selector groups have ended, it stays so until `try_without_claims`.
         """
         self.needs_claims = True
         self._update_unchecked()
@@ -458,7 +459,7 @@ class LaneState(LaneMessages):
     def on_loaded(self, load: Load[TargetList]) -> None:
         """Note that a load was put into its list, because others may need the same messages.
 
-        EagerLoader.install calls it. Default: no other list needs them.
+        put_into_list, in loading/installing.py, calls it. Default: no other list needs them.
         """
 
     # ------------------------------------------------------------------ reading, for deliveries, lists and loads
@@ -517,7 +518,7 @@ class LaneState(LaneMessages):
     def load_room(self, list_bytes: int, first: int) -> int:
         """Return how many bytes a load from this sequence on may bring for a list that has room for so many.
 
-        EagerLoader.begin calls it. Default: as many as the list has room for.
+        LoadChooser asks for each load. Default: as many as the list has room for.
         """
         return list_bytes
 

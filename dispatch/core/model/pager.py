@@ -3,8 +3,8 @@
 To page out is to let a message leave RAM that can be had again; to spill is to write it to tmp-storage.
 
 Every lane has a pager. A message in the journal can be read again, so the class here keeps nothing; one object serves
-all such lanes. A lane of non-persistent messages has a TmpPager (lanes/non_persistent_lane_state.py), which writes them
-to tmp-storage.
+all such lanes. A lane of non-persistent messages has a TmpPager (non_persistent_lane_state.py), which writes them to
+tmp-storage.
 """
 
 from __future__ import annotations

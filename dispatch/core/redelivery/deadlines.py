@@ -81,8 +81,8 @@ class _Wheel:
         return [
             consumer
             for consumer, watched in self.consumers.items()
-            # A transaction may have given deliveries back, or memory may have refused to take them back: note these
-            # again.
+            # A transaction may have put parked deliveries back in flight, or memory may have refused to take them back:
+            # note these again.
             if consumer.in_flight
             and (consumer.delivered != watched.noted or not any(consumer in noted for _, noted in self.notes))
         ]

@@ -98,6 +98,37 @@ def test_what_is_near_a_reader_takes_the_place_of_what_is_far_from_all() -> None
     assert readers.held() == [0, 1, 2, 3, 100, 101]
 
 
+def test_the_first_messages_of_an_empty_cache_are_kept_by_where_their_readers_are() -> None:
+    readers = Readers(share_bytes=6 * charge_of(message(0)))
+    readers.mine.follow_readers([0, 100])
+    for sequence in range(6):
+        assert readers.mine.put(MINE, message(sequence))
+    assert readers.mine.put(MINE, message(100)) and readers.mine.put(MINE, message(101))
+    assert readers.held() == [0, 1, 2, 3, 100, 101]
+
+
+def test_a_cache_that_had_no_room_for_the_first_message_keeps_the_later_ones_by_their_readers() -> None:
+    readers = Readers(share_bytes=2 * charge_of(message(0)))
+    readers.cache.put(TOPIC + 1, message(0))
+    readers.cache.put(TOPIC + 1, message(1))
+    readers.mine.follow_readers([0, 100])
+    assert not readers.mine.put(MINE, message(0))
+    readers.cache.discard_lane(TOPIC + 1)
+    assert readers.mine.put(MINE, message(0)) and readers.mine.put(MINE, message(1))
+    assert readers.mine.put(MINE, message(100)), "nearer to its reader than the one before"
+    assert readers.held() == [0, 100]
+
+
+def test_readers_of_whose_messages_none_came_are_forgotten(readers: Readers) -> None:
+    readers.mine.follow_readers([0, 100])
+    readers.mine.discard_before(0)
+    assert not readers.cache._orders
+    readers.mine.put(MINE, message(3))
+    readers.mine.follow_readers([0, 100])
+    readers.mine.discard_before(4)
+    assert not readers.cache._orders and readers.held() == []
+
+
 def test_what_is_far_from_all_readers_is_given_back_first(readers: Readers) -> None:
     for sequence in (*range(8), *range(100, 103)):
         readers.mine.put(MINE, message(sequence))

@@ -100,6 +100,21 @@ def test_dead_letter_whose_headers_cannot_be_read_does_not_expire_again(damaged:
     assert simulated.dead_letter_writer.stamped(lane, message, "expired", 0) == (1, kept + damaged, b"1", 1)
 
 
+def test_a_batch_size_that_falls_in_another_thread_leaves_no_message_behind() -> None:
+    simulated = accepting_dead_letters()
+    simulated.queue().send_many([Message(b"%d" % number) for number in range(12)])
+    lane, writer = simulated.lane(simulated.queue_state(), 4), simulated.dead_letter_writer
+    end = lane.published_end
+    writer.batch_messages = 4
+    moving = writer.move(lane, "DLQ.orders", [lane.read_one(sequence) for sequence in range(end - 12, end)], "expired")
+    assert next(moving) == 4
+    writer.batch_messages = 1
+    assert list(moving) == [4, 4]
+    assert list(simulated.queue().browse()) == []
+    assert [dead.body for dead in simulated.queue("DLQ.orders").browse()] == [b"%d" % number for number in range(12)]
+    simulated.check()
+
+
 def test_what_expires_in_a_dead_letter_queue_is_removed() -> None:
     simulated = accepting_dead_letters()
     simulated.queue("DLQ.orders").send(b"1", expires_in=5)

@@ -138,7 +138,13 @@ def test_what_the_handler_settled_itself_stays_as_it_is() -> None:
 
     def settle(delivery: Delivery) -> None:
         if delivery.attempts == 1:
-            {b"0": delivery.ack, b"1": delivery.nack, b"2": delivery.release, b"3": delivery.reject}[delivery.body]()
+            calls: dict[bytes, Callable[[], None]] = {
+                b"0": delivery.ack,
+                b"1": delivery.nack,
+                b"2": delivery.release,
+                b"3": delivery.reject,
+            }
+            calls[delivery.body]()
 
     with bay.queue().subscribe() as consumer:
         handler = Handler(consumer, 6, settle)
