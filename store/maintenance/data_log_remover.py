@@ -74,7 +74,7 @@ class DataLogRemover:
         self._branches = branches
         self.archive = archive
         self._checkpoint_lock = locks.checkpoint
-        self._lock = locks.state
+        self._state_lock = locks.state
         self._replay_position = replay_position
         self._is_full = is_full
         self._retention_reasons = retention_reasons
@@ -101,9 +101,9 @@ class DataLogRemover:
         leases = self._leases()
         self._leased_from = _first_leased(leases)
         copied = self._copy_ahead(leases)
-        require_outside(self._lock, self._journal.sync_lock)
+        require_outside(self._state_lock, self._journal.sync_lock)
         with self._checkpoint_lock:
-            with self._lock:
+            with self._state_lock:
                 doomed, dropped, lines = self._doom(leases, copied, holders)
             is_done = False
             if doomed:
@@ -111,7 +111,7 @@ class DataLogRemover:
                 is_done = self.discard(doomed)
                 if is_done:
                     self._forget(doomed)
-            with self._lock:
+            with self._state_lock:
                 if self._is_full():
                     self._journal.refill()
                 remaining = tuple(sorted(self._journal.sizes))
@@ -164,7 +164,7 @@ class DataLogRemover:
         """
         if self.archive is None:
             return None
-        with self._lock:
+        with self._state_lock:
             kept = set(self._branches.undecided_data_logs) | self._leased(leases)
             unneeded = removable(self._index.uses, self._replayed_data_log, kept)
         ready, error = self.archive.copy(unneeded)
@@ -205,7 +205,7 @@ class DataLogRemover:
         )
 
     def _forget(self, data_logs: Iterable[int]) -> None:
-        with self._lock, self._journal.all_or_broken:
+        with self._state_lock, self._journal.all_or_broken:
             for data_log in data_logs:
                 self._index.uses.pop(data_log, None)
             for use in self._index.uses.values():
