@@ -367,8 +367,12 @@ class DirectoryStore:
     # ------------------------------------------------------------------ callbacks of the parts
 
     def _state(self, data_logs: Iterable[int]) -> StateRecord:
-        state = StateRecord([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
-        state.open_transactions = [branch.number for branch in self.branches.open]
+        state = StateRecord(
+            next_sequences=dict(self.index.next_sequences()),
+            data_logs=sorted(data_logs),
+            branches=self.branches.prepared,
+            open_transactions=[branch.number for branch in self.branches.open],
+        )
         return self._journaled.restated(state, self.destination_table, self.imports)
 
     def _first_record(self) -> tuple[int, int, bytes]:
@@ -379,5 +383,5 @@ class DirectoryStore:
     def _root_state(self, next_log_sequence: int) -> StateRecord:
         data_logs = sorted(self.cleanup.not_dropped(self.journal.sizes))
         branches = [*self.branches.prepared, *self.branches.open]
-        state = StateRecord([], {}, data_logs, branches, next_log_sequence=next_log_sequence)
+        state = StateRecord(data_logs=data_logs, branches=branches, next_log_sequence=next_log_sequence)
         return self._journaled.restated(state, self.destination_table, self.imports)

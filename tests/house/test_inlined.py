@@ -21,6 +21,7 @@ from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 ROOT = Path(forebay.__file__).parent
 
 PLACES = {
+    "cache/spill/overflow.py:Overflow.take_in",
     "store/index/fingerprint.py:_filter",
     "store/index/block_cache.py:BlockCache.touch",
     "store/index/destination_lane.py:DestinationLane.add_one",
@@ -294,6 +295,12 @@ def test_single_records_are_appended_as_every_record_is(name: str, size: str, wr
     write, *counted = (each.replace("len(data)", size) for each in (write, *counted))
     write = write.replace("    self._write(data)", textwrap.indent(written, "    "))
     assert inlined[at : at + 1 + len(counted)] == [write, *counted]
+
+
+def test_an_arrival_without_a_place_relieves_the_buffer_as_ensuring_room_does() -> None:
+    overflow = "cache/spill/overflow.py:Overflow"
+    relieved, *_ = function(f"{overflow}.ensure_room").body
+    assert ast.unparse(relieved) == ast.unparse(function(f"{overflow}.take_in").body[1])
 
 
 def test_a_hand_out_leaves_its_list_as_the_first_message_does() -> None:
