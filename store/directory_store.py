@@ -371,8 +371,8 @@ class DirectoryStore:
             next_sequences=dict(self.index.next_sequences()),
             data_logs=sorted(data_logs),
             branches=self.branches.prepared,
-            open_transactions=[branch.number for branch in self.branches.open],
         )
+        state.open_transactions = [branch.number for branch in self.branches.open]
         return self._journaled.restated(state, self.destination_table, self.imports)
 
     def _first_record(self) -> tuple[int, int, bytes]:
