@@ -88,7 +88,7 @@ class DestinationsFile:
         self._subscriptions = subscriptions
         self._destinations = destinations
         self._plan = plan
-        self._lock, self._all_or_broken = state_lock, AllOrBroken(state_lock)
+        self._state_lock, self._all_or_broken = state_lock, AllOrBroken(state_lock)
         self._clock = clock
         self._heads: dict[int, _Head] = {}
         self._position = -1
@@ -148,7 +148,7 @@ class DestinationsFile:
         yield f'"closed": {_json(is_closed)}, "destinations": ['
         left_out, size, separator = len(entries) - len(shown), 0, "\n"
         for rows in _parts(shown):
-            with self._lock, self._all_or_broken:
+            with self._state_lock, self._all_or_broken:
                 depths = [self._depth(entry) for entry in rows]
             for entry, (messages, size_bytes) in zip(rows, depths, strict=True):
                 if size > BYTES_MAX:
@@ -174,7 +174,7 @@ class DestinationsFile:
 
     def _entries(self) -> list[_Entry]:
         """Return all entries: queues by name, then topics by name, each followed by its durable subscriptions."""
-        with self._lock:
+        with self._state_lock:
             destinations = list(self._destinations.values())
             durable = self._subscriptions.encoded()
         by_topic: dict[int, list[Subscription]] = {}
@@ -212,14 +212,14 @@ class DestinationsFile:
         """Return when the oldest message of each of the deepest entries was sent, in ms since 1970, if known."""
         ranked: list[tuple[int, int, _Entry]] = []
         for rows in _parts(entries):
-            with self._lock, self._all_or_broken:
+            with self._state_lock, self._all_or_broken:
                 ranked += [(self._depth(entry)[0], entry.number, entry) for entry in rows if entry.kind != "topic"]
             ranked = nlargest(OLDEST_MAX, ranked)
         oldest: dict[int, int] = {}
         known: dict[int, _Head] = {}
         for messages, number, entry in ranked:
             if messages:
-                with self._lock, self._all_or_broken:
+                with self._state_lock, self._all_or_broken:
                     lanes = [lane for lane in self._lanes(entry) if lane.pending_messages]
                 for lane in lanes:
                     head = self._head(lane)
@@ -234,7 +234,7 @@ class DestinationsFile:
     def _head(self, lane: JournaledLane) -> _Head | None:
         """Return the oldest message of a lane. None: none is pending, or it can't be read. Requires: no lock."""
         known = self._heads.get(lane.number)
-        with self._lock, self._all_or_broken:
+        with self._state_lock, self._all_or_broken:
             seen = lane.next_sequence, lane.pending_messages
             if known is not None and known[:2] == seen:
                 return known

@@ -128,7 +128,7 @@ class DirectoryStore:
 
         reads: what the index reads its rows with. sync_mark: that of the new epoch. now: in monotonic seconds.
         """
-        self._disk, self._lock, self._clock = environment.disk, environment.state_lock, environment.clock
+        self._disk, self._state_lock, self._clock = environment.disk, environment.state_lock, environment.clock
         self._options, self._store_id = options, store_id
         self._journaled, self._reads, self._sync_mark = journaled, reads, sync_mark
         self._locks = StoreLocks(OwnedLock(), environment.state_lock)
@@ -142,8 +142,8 @@ class DirectoryStore:
         self.journal = self._make_journal(environment, recovered)
         self.checkpointer = self._make_checkpointer(recovered.replay_position)
         self.message_store = self._make_message_store(reads)
-        self.attestation = Attestation(self.journal, self.checkpointer, self._lock)
-        self.disk_use = DiskUse(self.journal, self.index, sync_mark, self._lock)
+        self.attestation = Attestation(self.journal, self.checkpointer, self._state_lock)
+        self.disk_use = DiskUse(self.journal, self.index, sync_mark, self._state_lock)
         self.transaction_writer = TransactionWriter(
             branches=self.branches,
             journal=self.journal,
@@ -154,7 +154,7 @@ class DirectoryStore:
             acked_lane=self.subscriptions.lane_numbered,
         )
         self.data_log_retention = self._make_data_log_retention()
-        self.time_search = TimeSearch(self.index.cache, self._lock, self.journal.reader)
+        self.time_search = TimeSearch(self.index.cache, self._state_lock, self.journal.reader)
         self.cleanup = self._make_cleanup(environment, now)
         self.destination_writer = DestinationWriter(
             self.index,
@@ -173,14 +173,14 @@ class DirectoryStore:
             self.subscriptions,
             self.destination_table,
             self.message_store.plan,
-            state_lock=self._lock,
+            state_lock=self._state_lock,
             clock=self._clock,
         )
 
     def _make_journal(self, environment: StoreEnvironment, recovered: RecoveredJournal) -> Journal:
         return Journal(
             self._disk,
-            self._lock,
+            self._state_lock,
             self._store_id,
             max_file_bytes=self._options.max_file_bytes,
             clock_ms=self._clock.time_ms,
@@ -226,7 +226,7 @@ class DirectoryStore:
             checkpointer=self.checkpointer,
             destination_table=self.destination_table,
             clock=self._clock,
-            state_lock=self._lock,
+            state_lock=self._state_lock,
         )
 
     def _make_cleanup(self, environment: StoreEnvironment, now: float) -> Cleanup:
@@ -256,7 +256,7 @@ class DirectoryStore:
         trimmer = Trimmer(
             self.subscriptions,
             self.time_search,
-            self._lock,
+            self._state_lock,
             self.message_store.acknowledge,
             lambda: self.journal.data_log,
         )
@@ -282,7 +282,7 @@ class DirectoryStore:
         # Do this before the first record of the epoch: after a crash from here on, no epoch may be used twice.
         write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, recovered.end, is_clean=False))
         self._destinations_file.remove()
-        with self._lock:
+        with self._state_lock:
             self.journal.start(recovered.next_data_log, recovered.next_log_sequence, epoch, self._sync_mark.note)
         for data_log in recovered.sizes:
             self.index.use(data_log)
@@ -315,7 +315,7 @@ class DirectoryStore:
         self.message_store.begin_closing()
         try:
             if is_first and self.journal.failure is None:
-                with self._lock:
+                with self._state_lock:
                     fullness = self.journal.fullness
                     if not fullness.is_out_of_space:  # on a full disk the next open needs the remaining space
                         fullness.reserve.close()
@@ -339,8 +339,8 @@ class DirectoryStore:
         No checkpoint may come later: it would take the closed index for a damaged one, and delete its files.
         """
         self.checkpointer.close()
-        if self._lock.failure is None:
-            with self._lock:
+        if self._state_lock.failure is None:
+            with self._state_lock:
                 self.journal.close()
         else:
             self.journal.close()  # no thread is admitted any more
@@ -367,7 +367,11 @@ class DirectoryStore:
     # ------------------------------------------------------------------ callbacks of the parts
 
     def _state(self, data_logs: Iterable[int]) -> StateRecord:
-        state = StateRecord([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
+        state = StateRecord(
+            next_sequences=dict(self.index.next_sequences()),
+            data_logs=sorted(data_logs),
+            branches=self.branches.prepared,
+        )
         state.open_transactions = [branch.number for branch in self.branches.open]
         return self._journaled.restated(state, self.destination_table, self.imports)
 
@@ -379,5 +383,5 @@ class DirectoryStore:
     def _root_state(self, next_log_sequence: int) -> StateRecord:
         data_logs = sorted(self.cleanup.not_dropped(self.journal.sizes))
         branches = [*self.branches.prepared, *self.branches.open]
-        state = StateRecord([], {}, data_logs, branches, next_log_sequence=next_log_sequence)
+        state = StateRecord(data_logs=data_logs, branches=branches, next_log_sequence=next_log_sequence)
         return self._journaled.restated(state, self.destination_table, self.imports)

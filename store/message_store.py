@@ -1,8 +1,9 @@
 """The message store: adds, acknowledges and reads messages, and checkpoints before too many were added.
 
 The state lock guards both the journal's appends and the index. It is "the lock" of the methods here that say what they
-require; the checkpoint lock and the sync lock are named. A message survives a kill once `add` has returned, and a power
-cut once the journal is synced up to `Journal.end`, read after that. recovery/recovery.py describes what a crash leaves.
+require; the checkpoint lock and the sync lock are named. A message survives a kill once `add` has returned; where every
+message waits for a sync anyway, the journal may write it with that sync only. It survives a power cut once the journal
+is synced up to `Journal.end`, read after that. recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class MessageStore:
         self._duplicates = duplicates
         self._discard_writer = discard_writer
         self._checkpointer = checkpointer
-        self._lock = locks.state
+        self._state_lock = locks.state
         self._max_checkpoint_adds = max_checkpoint_adds
         self._is_closed = False
         # Finds the messages whose time has come.
@@ -207,13 +208,13 @@ class MessageStore:
         False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
         quarantine is full. Nothing has changed then.
         """
-        with self._lock, self._journal.all_or_broken:
+        with self._state_lock, self._journal.all_or_broken:
             if not lane.is_pending(sequence):
                 return False
             (region,) = self.plan(lane, [(sequence, sequence)])
         if not quarantine_message(self._disk, region):
             return False
-        with self._lock, self._journal.all_or_broken:
+        with self._state_lock, self._journal.all_or_broken:
             return lane.is_pending(sequence) and bool(self.acknowledge_one(lane, sequence))
 
     def next_candidate(

@@ -90,23 +90,23 @@ class MessageCache(HeldMessages):
         """
         released = 0
         while released < wanted_bytes:  # messages on their way here are charged already
-            lane = self._lanes_by_amount.fullest()
-            if lane is None:
+            lane_number = self._lanes_by_amount.fullest()
+            if lane_number is None:
                 break
-            messages = self._lanes[lane]
+            messages = self._lanes[lane_number]
             stop = len(messages) // 2
-            keeper = self.keepers.get(lane)
+            keeper = self.keepers.get(lane_number)
             enough = max(wanted_bytes, released + WORTH_BYTES) if keeper is not None else wanted_bytes
             given: list[StoredMessage] = []
             while len(messages) > stop and released < enough:
-                message = self.pop_victim(lane, messages)
+                message = self.pop_victim(lane_number, messages)
                 charge = charge_of(message)
                 self.holder.release(charge)
                 released += charge
                 given.append(message)
-            self._gave_back(lane)
+            self._gave_back(lane_number)
             if not messages:
-                self._leave(lane)
+                self._leave(lane_number)
             if keeper is not None:
                 keeper(given)
         return released

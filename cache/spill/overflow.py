@@ -118,6 +118,7 @@ class Overflow:
     def take_in(self, lane: NonPersistentLane, message: StoredMessage) -> None:
         """Keep an arrival that has no other place. StoreFull or SpillFailed: nothing has changed."""
         number, account = lane.number, self.account
+        # ensure_room begins with this too; here it is written inline
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
         if not (account.is_whole or account.secure_last()) or not self.buffer.put(number, message):

@@ -207,7 +207,7 @@ class _Rows:
 
     def _slice(self, found: FoundRecord) -> Iterator[dict[str, Any]]:
         part = decode_slice(found.header, found.head)
-        prefix = id_prefix(self._header.store_id, part.destination, part.priority)
+        prefix = id_prefix(self._header.store_id, part.destination_number, part.priority)
         at = found.offset + found.header.head_bytes
         for index in range(found.header.entries):
             _, length, properties_bytes = part.table[3 * index : 3 * index + 3]
@@ -216,7 +216,7 @@ class _Rows:
             row: dict[str, Any] = {
                 "offset": found.offset,
                 "kind": KIND_NAMES[MESSAGE],
-                "destination": self._names.get(part.destination),
+                "destination": self._names.get(part.destination_number),
                 "priority": part.priority,
                 "timestamp": part.timestamp,
                 "relocated": bool(found.header.flags & RELOCATED),

@@ -20,7 +20,7 @@ class Attestation:
     def __init__(self, journal: Journal, checkpointer: Checkpointer, state_lock: OwnedLock) -> None:
         self._journal = journal
         self._checkpointer = checkpointer
-        self._lock = state_lock
+        self._state_lock = state_lock
         # Where the last attest record ended. If there was no room for it: what was durable then.
         self._end = 0
 
@@ -34,7 +34,7 @@ class Attestation:
 
     def write(self) -> bool:
         """Write how far the journal is durable, if that is wanted; return whether it was. Requires: no lock."""
-        with self._lock:
+        with self._state_lock:
             if not self.is_wanted:
                 return False
             begin = self._journal.end

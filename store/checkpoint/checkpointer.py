@@ -80,7 +80,7 @@ class Checkpointer:
         self._metadata, self._index, self._subscriptions = journaled.metadata, journaled.index, journaled.subscriptions
         self._journal = journal
         self._clock = clock
-        self._lock = locks.checkpoint
+        self._checkpoint_lock = locks.checkpoint
         self._state_lock = locks.state
         self._root_state = root_state
         self._give_up_readers = give_up_readers
@@ -106,7 +106,7 @@ class Checkpointer:
         Closed: the one that closes the store has begun, or `close` was called. Requires: no lock.
         """
         require_outside(self._state_lock, self._journal.sync_lock)
-        with self._lock:
+        with self._checkpoint_lock:
             if self._is_closed:
                 raise Closed("the store")
             if is_closing:
@@ -167,7 +167,7 @@ class Checkpointer:
         A second call does nothing. Requires: no lock.
         """
         self._is_closed = True
-        with self._lock:
+        with self._checkpoint_lock:
             pass
 
     # ------------------------------------------------------------------ steps of a checkpoint

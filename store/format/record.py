@@ -168,10 +168,13 @@ Of a return record: it says for each run when it is offered again.
 NEVER_IDENTIFIED: Final = RELOCATED | TRANSACTIONAL | IMPORTED
 
 PLAIN_MESSAGE: Final = 1 << COUNT_SHIFT | MESSAGE
+"""Kind, flags and count of a slice of one message without flags, at priority 0."""
 PLAIN_MESSAGES: Final = frozenset(PLAIN_MESSAGE | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
+"""The same for each priority."""
 PLAIN_ACK: Final = 1 << COUNT_SHIFT | ACK
+"""Kind, flags and count of an ack of one run, at priority 0."""
 PLAIN_ACKS: Final = frozenset(PLAIN_ACK | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
-"""Kind, flags and count of an ack of one run, for each priority."""
+"""The same for each priority."""
 
 # The same without a type, so that machine code passes the checksum on as the object that it is.
 checksum_object: Final[Callable[..., Any]] = _crc32
@@ -189,6 +192,7 @@ class Header(NamedTuple):
     kind: int
     flags: int
     entries: int
+    """The field `count`, which is a method's name here."""
     log_sequence: int
     epoch: int
     durable: int
@@ -218,7 +222,7 @@ class Header(NamedTuple):
 class MessageRecord(NamedTuple):
     """The head of a slice: the lane of its messages, and the table that finds and verifies each of them."""
 
-    destination: int
+    destination_number: int
     priority: int
     first_sequence: int
     timestamp: int
@@ -231,8 +235,8 @@ class MessageRecord(NamedTuple):
         return self.table[1::3]
 
 
-class SequenceRun(NamedTuple):
-    """A run of sequences of one lane."""
+class AckRange(NamedTuple):
+    """A run of sequences of one lane, as an ack has it: with their number in place of the last one."""
 
     first: int
     messages: int
@@ -244,8 +248,7 @@ class AckRecord(NamedTuple):
     number: int
     """Number of the destination, or of the subscription that acknowledged."""
     priority: int
-    ranges: list[SequenceRun]
-    """(first sequence, messages) of each run."""
+    ranges: list[AckRange]
 
 
 class LaneRun(NamedTuple):
@@ -269,7 +272,7 @@ def encode_one(
     word: int,
     stamped: bytes,
     flags: int,
-    destination: int,
+    destination_number: int,
     sequence: int,
     timestamp: int,
     properties: bytes,
@@ -291,7 +294,7 @@ def encode_one(
         PLAIN_MESSAGE | flags << FLAGS_SHIFT,
         word,
         stamped,
-        destination,
+        destination_number,
         sequence,
         timestamp,
         checksum_object(body, checksum_object(properties)) if properties else checksum_object(body),
@@ -315,7 +318,7 @@ def encode_slice(
     epoch: int,
     durable: int,
     flags: int,
-    destination: int,
+    destination_number: int,
     sequence: int,
     timestamp: int,
     contents: list[tuple[bytes, bytes]],
@@ -347,7 +350,7 @@ def encode_slice(
         word,
         epoch,
         durable,
-        destination,
+        destination_number,
         sequence,
         timestamp,
     )
@@ -359,9 +362,11 @@ def encode_slice(
     return b"".join(parts + alternate)
 
 
-def encode_ack(salt: Any, word: int, stamped: bytes, priority: int, destination: int, first: int, count: int) -> bytes:
+def encode_ack(
+    salt: Any, word: int, stamped: bytes, priority: int, destination_number: int, first: int, count: int
+) -> bytes:
     """Encode an ack of one run: ACK_BYTES, however long the run is. stamped: see `stamp`."""
-    rest = _pack_ack(ACK_BYTES, PLAIN_ACK | priority << FLAGS_SHIFT, word, stamped, destination, first, count)
+    rest = _pack_ack(ACK_BYTES, PLAIN_ACK | priority << FLAGS_SHIFT, word, stamped, destination_number, first, count)
     return _pack_crc(checksum_object(rest, salt)) + rest
 
 
@@ -391,8 +396,8 @@ def log_sequence_behind(header: Header, head: bytes | memoryview) -> int:
     return header.log_sequence + int.from_bytes(head[HEADER_BYTES:LOST_BYTES], "little")
 
 
-def ack_payload(destination: int, ranges: Iterable[SequenceRun]) -> bytes:
-    return NUMBER.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
+def ack_payload(number: int, ranges: Iterable[AckRange]) -> bytes:
+    return NUMBER.pack(number) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
 
 
 def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
@@ -434,13 +439,13 @@ def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> M
     if not 0 < header.entries <= SLICE_MESSAGES_MAX:
         raise RecordDamaged(f"a slice of {header.entries} messages cannot be")
     try:
-        destination, first_sequence, timestamp = SLICE.unpack_from(head, offset + HEADER_BYTES)
+        destination_number, first_sequence, timestamp = SLICE.unpack_from(head, offset + HEADER_BYTES)
         table = struct.unpack_from(f"<{3 * header.entries}I", head, offset + SLICE_BYTES)
     except struct.error:
         raise RecordDamaged("an incomplete table of a slice") from None
     if header.head_bytes + sum(table[1::3]) != header.length:
         raise RecordDamaged("the table of a slice does not add up to its length")
-    return MessageRecord(destination, header.flags & PRIORITY_MASK, first_sequence, timestamp, table)
+    return MessageRecord(destination_number, header.flags & PRIORITY_MASK, first_sequence, timestamp, table)
 
 
 def decode_ack(header: Header, head: bytes | memoryview) -> AckRecord:
@@ -448,5 +453,5 @@ def decode_ack(header: Header, head: bytes | memoryview) -> AckRecord:
     if header.length != NUMBERED_BYTES + RANGE.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of an ack do not add up to its length")
     (number,) = NUMBER.unpack_from(head, HEADER_BYTES)
-    ranges = [SequenceRun(*RANGE.unpack_from(head, NUMBERED_BYTES + RANGE.size * n)) for n in range(header.entries)]
+    ranges = [AckRange(*RANGE.unpack_from(head, NUMBERED_BYTES + RANGE.size * n)) for n in range(header.entries)]
     return AckRecord(number, header.priority, ranges)

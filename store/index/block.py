@@ -165,10 +165,10 @@ class Block:
         at = bisect_right(self.data_log_starts, first) - 1
         while first <= last:
             behind = self.data_log_starts[at + 1] if at + 1 < len(self.data_log_starts) else BLOCK_MESSAGES
-            end = min(last, behind - 1)
+            last_here = min(last, behind - 1)
             if at >= 0:
-                yield self.data_logs[at], first, end
-            first = end + 1
+                yield self.data_logs[at], first, last_here
+            first = last_here + 1
             at += 1
 
     def not_due_bits(self, low: int, high: int) -> int:

@@ -221,6 +221,7 @@ class BlockCache:
         return 8 * -(-held_bytes // BLOCK_CHARGE_BYTES) <= self._capacity_blocks
 
     def _note_filling(self) -> None:
+        """Ask for a checkpoint once a quarter of the cache is dirty."""
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
             self.is_filling = True
 
@@ -245,6 +246,7 @@ class BlockCache:
         self._clean.pop((lane.number, block.number), None)
         self.dirty[lane.number, block.number] = block
         self._dirty_extra += block.extra_blocks
+        # _note_filling, written inline
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
             self.is_filling = True
 

@@ -58,7 +58,7 @@ class DestinationLane(BlockLane):
             block.begin_data_log(data_log)
         block.offsets.append(offset)
         block.lengths.append(length)
-        if not block.is_dirty:
+        if not block.is_dirty:  # _touched, and below _count_added of one, written inline
             self.cache.touch(self, block)
         self.next_sequence = sequence + 1
         self.pending_messages += 1
@@ -77,7 +77,7 @@ class DestinationLane(BlockLane):
         if block is None or not sequence & BLOCK_MASK:
             block = self._begin_block(sequence)
         block.add_slice(data_log, offset, array("I", lengths))
-        if not block.is_dirty:
+        if not block.is_dirty:  # _touched, and below _count_added, written inline
             self.cache.touch(self, block)
         count, total = len(lengths), sum(lengths)
         self.next_sequence = sequence + count
@@ -103,11 +103,7 @@ class DestinationLane(BlockLane):
             self._touched(block)
             self.next_sequence = sequence + behind - begin
             begin = behind
-        total = sum(lengths)
-        self.pending_messages += len(lengths)
-        self.added_bytes += total
-        use.pending_messages += len(lengths)
-        use.pending_bytes += total
+        self._count_added(len(lengths), sum(lengths), use)
 
     @property
     def slice_capacity(self) -> int:
@@ -136,7 +132,15 @@ class DestinationLane(BlockLane):
         """Use up the next sequences for messages that are not stored because there is no subscription."""
         self.skip_to(self.next_sequence + messages)
 
+    def _count_added(self, count: int, total: int, use: DataLogUse) -> None:
+        """Count messages with so many bytes of content as pending, here and in their data log."""
+        self.pending_messages += count
+        self.added_bytes += total
+        use.pending_messages += count
+        use.pending_bytes += total
+
     def _touched(self, block: Block) -> Block:
+        """Return a block that is changed now: it is dirty."""
         if not block.is_dirty:
             self.cache.touch(self, block)
         return block
@@ -214,8 +218,7 @@ class DestinationLane(BlockLane):
         block.gone |= mask
         self.pending_messages -= removed
         self.removed_bytes += freed_bytes
-        if not block.is_dirty:
-            self.cache.touch(self, block)
+        self._touched(block)
         self._retire_if_empty(block)
         return removed
 
@@ -226,15 +229,15 @@ class DestinationLane(BlockLane):
         """
         uses, lengths = self.uses, block.lengths
         freed_bytes = 0
-        for data_log, start, end in block.files(low, high):
-            part = (fresh >> start) & ((1 << (end - start + 1)) - 1)
+        for data_log, first, last in block.files(low, high):
+            part = (fresh >> first) & ((1 << (last - first + 1)) - 1)
             messages = part.bit_count()
             if not messages:
                 continue  # the data log may have been deleted since, with its counts
-            if messages == end - start + 1:
-                size = lengths[start] if messages == 1 else sum(lengths[start : end + 1])
+            if messages == last - first + 1:
+                size = lengths[first] if messages == 1 else sum(lengths[first : last + 1])
             else:
-                size = sum(lengths[at] for at in range(start, end + 1) if fresh >> at & 1)
+                size = sum(lengths[at] for at in range(first, last + 1) if fresh >> at & 1)
             use = uses[data_log]
             use.pending_messages -= messages
             use.pending_bytes -= size

@@ -123,7 +123,7 @@ class _Ingestion:
     ) -> None:
         self._disk = disk
         self._directory = directory
-        self._lock = state_lock
+        self._state_lock = state_lock
         self._account = _Locked(state_lock, account)
         self._load_id = load_id
         self._message_bytes_max = message_bytes_max
@@ -200,7 +200,7 @@ class _Ingestion:
     def _write(self, record: ImportRecord) -> None:
         """Record how far the load is, and reset the count."""
         directory = self._directory
-        with self._lock, directory.journal.all_or_broken:
+        with self._state_lock, directory.journal.all_or_broken:
             directory.journal.append(IMPORT_KIND, 0, 0, encode_import(record))
             directory.imports.note(record)
 
@@ -211,7 +211,7 @@ class _Ingestion:
             if self._directory.message_store.is_checkpoint_urgent and not self._directory.message_store.checkpoint():
                 raise _Waits(_BUSY)
             contents = found.contents[at : at + lane.slice_capacity]
-            with self._lock:
+            with self._state_lock:
                 if any(properties and group_of(properties) is not None for properties, _ in contents):
                     self._directory.destination_writer.note_message_groups(lane.destination_number)
                 self._append_slice(lane, found.timestamp, contents)
@@ -220,7 +220,7 @@ class _Ingestion:
 
     def _lane(self, name: str, priority: int) -> DestinationLane:
         directory = self._directory
-        with self._lock:
+        with self._state_lock:
             number = self._queues.get(name)
             if number is None:
                 number = self._queues[name] = directory.destination_writer.create(name).number

@@ -358,7 +358,7 @@ class PartReader:
 
     def _slice(self, header: Header, data: bytes, messages: int) -> ImportedSlice:
         part = decode_slice(header, data)
-        name = self._names.get(part.destination)
+        name = self._names.get(part.destination_number)
         if name is None or header.flags > PRIORITY_MAX or part.first_sequence != messages:
             raise RecordDamaged("a slice that cannot be")
         if part.timestamp > TIMESTAMP_MAX:

@@ -137,10 +137,10 @@ def _messages(
     row: Row, file: File, found: FoundRecord, store_id: bytes, names: NamesByNumber, with_headers: bool
 ) -> Iterator[Row]:
     part = decode_slice(found.header, found.head)
-    row |= {"destination": names.get(part.destination, part.destination), "priority": part.priority}
+    row |= {"destination": names.get(part.destination_number, part.destination_number), "priority": part.priority}
     if found.header.flags & RELOCATED:
         row["relocated"] = True
-    prefix = id_prefix(store_id, part.destination, part.priority)
+    prefix = id_prefix(store_id, part.destination_number, part.priority)
     first = begin = found.offset + found.header.head_bytes
     content = file.read(first, min(sum(part.lengths), _PIECE_BYTES)) if any(part.table[2::3]) else b""
     for index in range(found.header.entries):

@@ -200,9 +200,9 @@ def _messages(
 ) -> Iterator[Fact | UnreadableRange]:
     record = found.header
     part = decode_slice(record, found.head)
-    destination, _ = names.of(part.destination)
+    destination, _ = names.of(part.destination_number)
     kind = RELOCATE if record.flags & RELOCATED else KIND_NAMES[MESSAGE]
-    prefix = id_prefix(store_id, part.destination, part.priority)
+    prefix = id_prefix(store_id, part.destination_number, part.priority)
     transaction = f"{part.first_sequence:x}" if record.is_transactional else None
     begin = found.offset + record.head_bytes
     for index in range(record.entries):

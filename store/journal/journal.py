@@ -63,6 +63,12 @@ GATHERED_BYTES_MAX: Final = 32 * 1024 - 1
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
 
+# Two unchecked ends, below every end of an append, with which each append asks for room.
+_ASK_EACH_TIME: Final = 0
+"""It may get some."""
+_REFUSE_ALL: Final = -1
+"""It gets none, because the journal is closed, has failed, or is between two data logs."""
+
 
 def _nobody(durable_end: int) -> None:
     """Tell nobody how far the journal is durable."""
@@ -138,10 +144,8 @@ class Journal:
         # Single messages that are written with the next sync, and their bytes. See `_gather`.
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
-        # Where the fast path of the newest data log ends. Two values below every end of an append have each append ask
-        # for room: 0 where it may get some; -1 where it gets none, because the journal is closed, has failed, or is
-        # between two data logs.
-        self._unchecked_end = -1
+        # Where the fast path of the newest data log ends; or _ASK_EACH_TIME, or _REFUSE_ALL.
+        self._unchecked_end = _REFUSE_ALL
         # The salt of the newest data log, with which the checksum of each of its records begins.
         self._salt = 0
         # The log sequence of the next record and the magic number, as they stand in its header.
@@ -219,7 +223,7 @@ class Journal:
     def append_one(
         self,
         flags: int,
-        destination: int,
+        destination_number: int,
         sequence: int,
         timestamp: int,
         properties: bytes,
@@ -232,7 +236,7 @@ class Journal:
         between the two leaves a torn record, which the next open cuts off. flags: the priority and the other flags of a
         slice. content_bytes: properties and body together.
         """
-        if not destination:  # NO_DESTINATION
+        if not destination_number:  # NO_DESTINATION
             raise Closed("the queue or topic")
         size = ONE_BYTES + content_bytes
         if self.offset + size > self._unchecked_end:
@@ -243,14 +247,14 @@ class Journal:
             self._word,
             self._stamp,
             flags,
-            destination,
+            destination_number,
             sequence,
             timestamp,
             properties,
             body,
             content_bytes,
         )
-        try:
+        try:  # _append, written inline, with _write_message and a body that is not copied
             self._write_message(data)
             if len(data) != size:
                 self._write(body)
@@ -264,7 +268,7 @@ class Journal:
     def append_slice(
         self,
         flags: int,
-        destination: int,
+        destination_number: int,
         sequence: int,
         timestamp: int,
         contents: list[tuple[bytes, bytes]],
@@ -279,8 +283,8 @@ class Journal:
         if len(contents) == 1:
             ((properties, body),) = contents
             length = len(properties) + len(body)
-            return self.append_one(flags, destination, sequence, timestamp, properties, body, length), [length]
-        if not destination:  # NO_DESTINATION
+            return self.append_one(flags, destination_number, sequence, timestamp, properties, body, length), [length]
+        if not destination_number:  # NO_DESTINATION
             raise Closed("the queue or topic")
         if lengths is None:
             lengths = content_lengths(contents)
@@ -288,17 +292,18 @@ class Journal:
         if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=flags)
         head = self._salt, self._word, self.epoch, self.durable_end
-        return self._append(encode_slice(*head, flags, destination, sequence, timestamp, contents, lengths)), lengths
+        data = encode_slice(*head, flags, destination_number, sequence, timestamp, contents, lengths)
+        return self._append(data), lengths
 
-    def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
+    def append_ack(self, priority: int, destination_number: int, first: int, count: int) -> None:
         """Append an ack of one run with one write. Requires: the lock."""
-        if not destination:  # NO_DESTINATION
+        if not destination_number:  # NO_DESTINATION
             raise Closed("the queue or topic")
         if self.offset + ACK_BYTES > self._unchecked_end:
             self._make_space(ACK_BYTES, ACK)
         offset = self.offset
-        data = encode_ack(self._salt, self._word, self._stamp, priority, destination, first, count)
-        try:
+        data = encode_ack(self._salt, self._word, self._stamp, priority, destination_number, first, count)
+        try:  # _append, written inline
             self._write(data)
         except OSError as error:
             self._refuse(error, ACK_BYTES)
@@ -378,6 +383,7 @@ class Journal:
             raise
 
     def _append(self, data: bytes) -> int:
+        """Write a record for which there is room, and count it; return its offset."""
         offset = self.offset
         try:
             self._write(data)
@@ -424,7 +430,7 @@ class Journal:
 
     def stop(self, failure: StoreFailed | None = None) -> None:
         """Refuse all later appends, with the first failure or, without one, as a closed store. Requires: the lock."""
-        self._unchecked_end = -1
+        self._unchecked_end = _REFUSE_ALL
         self.failure = self.failure or failure
 
     @contextmanager
@@ -445,7 +451,7 @@ class Journal:
         that fits into the data log moves that end, and one that does not begins the next data log. flags: those of a
         slice.
         """
-        if self._unchecked_end < 0:
+        if self._unchecked_end == _REFUSE_ALL:
             raise self.failure.again() if self.failure is not None else Closed("the store")
         fullness = self.fullness
         if kind == MESSAGE:
@@ -470,7 +476,7 @@ class Journal:
         that are not messages. During a stall every append takes the slow path; without one none does.
         """
         self.fullness.set_stall(limit)
-        if self._unchecked_end >= 0:
+        if self._unchecked_end != _REFUSE_ALL:
             self._set_unchecked_end(0)
 
     def _set_unchecked_end(self, size: int) -> None:
@@ -483,7 +489,7 @@ class Journal:
         Requires: the lock.
         """
         fullness = self.fullness
-        if fullness.is_full and self._unchecked_end >= 0:
+        if fullness.is_full and self._unchecked_end != _REFUSE_ALL:
             try:
                 if fullness.refill():
                     if fullness.is_makeshift:
@@ -503,7 +509,7 @@ class Journal:
         with self._state_lock:
             is_lent = self.fullness.lend()
             if is_lent:
-                self._unchecked_end = min(self._unchecked_end, 0)
+                self._unchecked_end = min(self._unchecked_end, _ASK_EACH_TIME)
             return is_lent
 
     # ------------------------------------------------------------------ beginning and ending data logs
@@ -560,7 +566,7 @@ class Journal:
             return
         self._word += _NEXT_RECORD
         self.offset = old_end + len(seal)
-        self._unchecked_end = -1
+        self._unchecked_end = _REFUSE_ALL
 
     def _end_unsealed(self, old: File) -> None:
         self.epoch += 1
@@ -570,7 +576,7 @@ class Journal:
             old.truncate(self.offset)
         except OSError as error:
             raise self.fail("a data log could not be cut", error) from error
-        self._unchecked_end = -1
+        self._unchecked_end = _REFUSE_ALL
 
     def _start_data_log(self, data_log: int, new: NewDataLog) -> None:
         file, salt = new.file, self._random_salt()
@@ -678,7 +684,11 @@ class Journal:
             self.sizes.pop(data_log, None)
 
     def close(self) -> None:
-        """Close the files. The operating system writes what was not synced. Requires: the lock."""
-        self._unchecked_end = -1
+        """Close the files. Requires: the lock.
+
+        The operating system writes what was not synced. What is gathered is lost, as in a kill: no call has confirmed
+        it. A close that is not interrupted finds nothing gathered, because its checkpoint has sealed the data log.
+        """
+        self._unchecked_end = _REFUSE_ALL
         self.open_data_logs.close()
         self.files.close()

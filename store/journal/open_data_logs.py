@@ -87,17 +87,25 @@ class OpenDataLogs:
                 opened = self._newest
             else:
                 file = self.with_descriptor(lambda: self._disk.open_for_reading(data_log_name(data_log)))
-                opened = file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
+                try:
+                    salt = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
+                except BaseException:
+                    file.close()  # nobody else has it yet
+                    raise
+                opened = file, salt
             self._readers[data_log] = opened
         return opened
 
     def give_up_readers(self) -> int:
-        """Close the files that are open only for reading; return how many. Reads under way go on.
+        """Give up the files that are open only for reading; return how many. Reads under way go on.
 
-        Any thread may call it: readers keep the files that they already have.
+        A file is closed when the last read through it ends. Any thread may call this.
         """
-        given_up, self._readers = len(self._readers), LRUCache(maxsize=READERS_MAX)
-        return given_up
+        given_up, self._readers = self._readers, LRUCache(maxsize=READERS_MAX)
+        if self._newest is None:
+            return len(given_up)
+        first_unsynced = self._newest_id - len(self.unsynced.sealed)
+        return len(given_up) - sum(data_log in given_up for data_log in range(first_unsynced, self._newest_id + 1))
 
     def with_descriptor(self, call: Callable[[], T]) -> T:
         """Return the result of a call.

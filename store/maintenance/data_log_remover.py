@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..disk.layout import DATA_LOG_ID_MAX
 from ..environment.late_log import LateLogger
@@ -48,6 +48,17 @@ class CleanupReport:
         return CleanupReport(deleted, archived, relocated_messages, last.remaining)
 
 
+class _Decision(NamedTuple):
+    """Which data logs a cleanup lets go."""
+
+    doomed: list[int]
+    """All that go."""
+    dropped: list[int]
+    """Those of them that no earlier record names."""
+    lines: list[str]
+    """The reasons, if somebody wants them."""
+
+
 class DataLogRemover:
     """Deletes or archives data logs, and knows which ones were dropped and still exist."""
 
@@ -74,7 +85,7 @@ class DataLogRemover:
         self._branches = branches
         self.archive = archive
         self._checkpoint_lock = locks.checkpoint
-        self._lock = locks.state
+        self._state_lock = locks.state
         self._replay_position = replay_position
         self._is_full = is_full
         self._retention_reasons = retention_reasons
@@ -101,33 +112,32 @@ class DataLogRemover:
         leases = self._leases()
         self._leased_from = _first_leased(leases)
         copied = self._copy_ahead(leases)
-        require_outside(self._lock, self._journal.sync_lock)
+        require_outside(self._state_lock, self._journal.sync_lock)
         with self._checkpoint_lock:
-            with self._lock:
-                doomed, dropped, lines = self._doom(leases, copied, holders)
+            with self._state_lock:
+                decision = self._doom(leases, copied, holders)
             is_done = False
-            if doomed:
+            if decision.doomed:
                 self._journal.sync()
-                is_done = self.discard(doomed)
+                is_done = self.discard(decision.doomed)
                 if is_done:
-                    self._forget(doomed)
-            with self._lock:
+                    self._forget(decision.doomed)
+            with self._state_lock:
                 if self._is_full():
                     self._journal.refill()
                 remaining = tuple(sorted(self._journal.sizes))
-        for line in lines:
+        for line in decision.lines:
             cleanup_logger.debug("%s", line, event="cleanup_decision")
-        if dropped:
-            cleanup_logger.debug("Cleanup removing the data logs: %s", dropped, event="cleanup_removes")
-        gone = tuple(doomed) if is_done else ()
+        if decision.dropped:
+            cleanup_logger.debug("Cleanup removing the data logs: %s", decision.dropped, event="cleanup_removes")
+        gone = tuple(decision.doomed) if is_done else ()
         deleted, archived = ((), gone) if self.archive is not None else (gone, ())
         return CleanupReport(deleted, archived, 0, remaining)
 
     def _doom(
         self, leases: Sequence[Lease], copied: list[int] | None, holders: dict[str, set[int]] | None
-    ) -> tuple[list[int], list[int], list[str]]:
-        """Record which data logs will go. Return all that go, those that no earlier record names, and lines that
-        explain each decision. Requires: both locks.
+    ) -> _Decision:
+        """Decide and record which data logs will go. Requires: both locks.
 
         copied: those that are in the archive and may go; None: all may. holders: None: no lines are wanted.
         """
@@ -145,7 +155,7 @@ class DataLogRemover:
             with self._journal.all_or_broken:
                 self._journal.append(DROP, 0, len(dropped), encode_state(StateRecord(data_logs=dropped)))
                 self.dropped.update(dropped)
-        return doomed, dropped, lines
+        return _Decision(doomed, dropped, lines)
 
     @property
     def _replayed_data_log(self) -> int:
@@ -164,7 +174,7 @@ class DataLogRemover:
         """
         if self.archive is None:
             return None
-        with self._lock:
+        with self._state_lock:
             kept = set(self._branches.undecided_data_logs) | self._leased(leases)
             unneeded = removable(self._index.uses, self._replayed_data_log, kept)
         ready, error = self.archive.copy(unneeded)
@@ -205,7 +215,7 @@ class DataLogRemover:
         )
 
     def _forget(self, data_logs: Iterable[int]) -> None:
-        with self._lock, self._journal.all_or_broken:
+        with self._state_lock, self._journal.all_or_broken:
             for data_log in data_logs:
                 self._index.uses.pop(data_log, None)
             for use in self._index.uses.values():

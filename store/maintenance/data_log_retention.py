@@ -43,12 +43,12 @@ class DataLogRetention:
         self._checkpointer = checkpointer
         self._destination_table = destination_table
         self._clock = clock
-        self._lock = state_lock
+        self._state_lock = state_lock
         self._lease_reader = LeaseReader(disk)
 
     def reasons(self) -> RetentionReasons:
         """Return the reasons why data logs remain. O(data logs); reading the reasons costs more."""
-        with self._lock:
+        with self._state_lock:
             newest = self._journal.data_log
             checkpointer = self._checkpointer
             replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
@@ -58,7 +58,7 @@ class DataLogRetention:
 
         return RetentionReasons(
             self._index,
-            self._lock,
+            self._state_lock,
             self._destination_table,
             newest,
             self._journal.reader,

@@ -29,11 +29,11 @@ class DiskUse:
         self._journal = journal
         self._index = index
         self._sync_mark = sync_mark
-        self._lock = state_lock
+        self._state_lock = state_lock
 
     def sizes(self) -> dict[int, int]:
         """Return the bytes of each data log; of the newest, up to its newest record. Requires: no lock."""
-        with self._lock:
+        with self._state_lock:
             return self._sizes()
 
     def _sizes(self) -> dict[int, int]:

@@ -38,7 +38,7 @@ class LiveCopying:
         """account: pays for messages that are not small, and for what topics need."""
         self._index = index
         self._journal = journal
-        self._lock = state_lock
+        self._state_lock = state_lock
         self._account = account
         self._left = left
         self._counts = counts
@@ -47,7 +47,7 @@ class LiveCopying:
         """Copy these messages. False: not all of them, and an obstacle must be removed first. Requires: no lock."""
         charge_bytes = 3 * sum(live.extent.record_bytes for live in records)
         charge_bytes = charge_bytes if charge_bytes > 3 * BATCH_BYTES else 0
-        with self._lock:
+        with self._state_lock:
             if not self._account.reserve(charge_bytes):
                 self._left.waiting.add(source.data_log)
                 return False
@@ -60,10 +60,10 @@ class LiveCopying:
                     source.data_log, f"{len(unreadable)} messages cannot be read; sequence {sequence}: {problem}"
                 )
                 return False
-            with self._lock:
+            with self._state_lock:
                 return self._append(source, records, messages)
         finally:
-            with self._lock:
+            with self._state_lock:
                 self._account.release(charge_bytes)
 
     def _append(self, source: RelocationSource, records: list[LiveMessages], messages: list[StoredMessage]) -> bool:

@@ -47,7 +47,7 @@ class PreparedMoving:
         self._branches = branches
         self._transaction_writer = transaction_writer
         self._journal = journal
-        self._lock = state_lock
+        self._state_lock = state_lock
         self._account = account
 
     def move(self, data_log: int, file: File, salt: int, data_log_bytes: int) -> MoveReport:
@@ -56,10 +56,10 @@ class PreparedMoving:
         StoreFull: the rest stays.
         """
         messages = appended_bytes = 0
-        with self._lock:
+        with self._state_lock:
             branches = self._branches.prepared if data_log in self._branches.prepared_bytes else []
         for branch in branches:
-            with self._lock:
+            with self._state_lock:
                 slices = [placed for placed in branch if placed.position >> OFFSET_BITS == data_log]
             if not slices:
                 continue
@@ -70,19 +70,19 @@ class PreparedMoving:
             places: dict[int, int] = {}
             for placed in slices:
                 charge_bytes = 3 * placed.length if placed.length > BATCH_BYTES else 0
-                with self._lock:
+                with self._state_lock:
                     if not self._account.reserve(charge_bytes):
                         return MoveReport(messages, appended_bytes, "memory is short", is_waiting=True)
                 try:
                     position = self._copy(branch, placed, file, salt)
                 finally:
-                    with self._lock:
+                    with self._state_lock:
                         self._account.release(charge_bytes)
                 if position is None:
                     break
                 places[placed.position] = position
                 appended_bytes += placed.length
-            with self._lock:
+            with self._state_lock:
                 if self._waits(branch):
                     self._transaction_writer.move(branch, places)
                     messages += sum(placed.messages for placed in slices)
@@ -97,11 +97,11 @@ class PreparedMoving:
         """Return the position of the copy. None: the branch has its outcome."""
         part, contents = read_contents(file, salt, branch.number, placed)
         journal = self._journal
-        with self._lock:
+        with self._state_lock:
             if not self._waits(branch):
                 return None
             flags = part.priority | RELOCATED | TRANSACTIONAL | (TIMED if placed.position in branch.timed else 0)
-            head = flags, part.destination, branch.number, part.timestamp
+            head = flags, part.destination_number, branch.number, part.timestamp
             with journal.all_or_broken:
                 offset, _ = journal.append_slice(*head, contents)
             return journal.data_log << OFFSET_BITS | offset

@@ -91,7 +91,7 @@ class Relocation:
         self._branches = branches
         self._journal = journal
         self._checkpoint_lock = locks.checkpoint
-        self._lock = locks.state
+        self._state_lock = locks.state
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
@@ -167,7 +167,7 @@ class Relocation:
         Return the number of copied messages. Requires: no lock.
         """
         before = self.messages
-        with self._lock:
+        with self._state_lock:
             self._begin_round()
             self._is_busy = False
             self._round_end = self._journal.data_log
@@ -180,7 +180,7 @@ class Relocation:
 
     def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
         """Relocate as much as the traffic leaves room for; return the number of steps. Requires: no lock."""
-        with self._lock:
+        with self._state_lock:
             if now - self._sampled_at >= SAMPLE_SECONDS:
                 self._sampled_at = now
                 self._draining.sample(now, self._index.uses)
@@ -196,7 +196,7 @@ class Relocation:
             self._throttle.count_copied(copied_bytes + scanned_bytes // SCAN_DIVISOR, now)
             steps += self.is_wanted
         if steps:
-            with self._lock:
+            with self._state_lock:
                 self._choose_next()
         return steps
 
@@ -267,9 +267,9 @@ class Relocation:
 
         Raises StoreFailed. If the index is crowded, a checkpoint must come first.
         """
-        require_outside(self._lock, self._journal.sync_lock)
+        require_outside(self._state_lock, self._journal.sync_lock)
         with self._checkpoint_lock:
-            with self._lock:
+            with self._state_lock:
                 if self._journal.failure is not None:
                     raise self._journal.failure.again()
                 source = self._source = self._source or self._choose()
@@ -289,7 +289,7 @@ class Relocation:
             except (RecordDamaged, struct.error, OSError) as problem:
                 self.left.give_up(source.data_log, f"it cannot be read ({problem})")
             finally:
-                with self._lock:
+                with self._state_lock:
                     self._account.release(STEP_CHARGE_BYTES)
                     if is_done:
                         self._release(source)
@@ -297,7 +297,7 @@ class Relocation:
 
     def _move_prepared(self, source: RelocationSource) -> None:
         """Move the slices of prepared transactions, once nothing else in the data log is live. Requires: no lock."""
-        with self._lock:
+        with self._state_lock:
             use = self._index.find_use(source.data_log)
             if use is not None and use.pending_messages:
                 return
@@ -320,7 +320,7 @@ class Relocation:
         scanned_to, copied_to = counts.scanned_bytes + SCAN_BYTES, counts.appended_bytes + COPY_STEP_BYTES
         while counts.scanned_bytes < scanned_to and counts.appended_bytes < copied_to:
             piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
-            with self._lock:
+            with self._state_lock:
                 live = self._found(source, piece)
             if live is None:
                 return True

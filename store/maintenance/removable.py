@@ -11,10 +11,11 @@ from ..numbering import location_text
 def removable(uses: Mapping[int, DataLogUse], replayed_from: int, kept: Collection[int] = ()) -> list[int]:
     """Return the ids of data logs without pending messages, and without acks or commits for a data log that remains.
 
+    The rule about acks and commits is a chain: a data log that remains only for its acks still replays its own messages
+    if the index is lost, so their acks must remain too. (ActiveMQ learned this in AMQ-2832 and AMQ-6203.)
+
     replayed_from: the id from which on data logs remain, because the next open may replay them.
-    kept: data logs that stay for other reasons, such as transactions without an outcome and leases. The second rule is
-        a chain: a data log that remains only for its acks still replays its own messages if the index is lost, so their
-        acks must remain too. (ActiveMQ learned this in AMQ-2832 and AMQ-6203.)
+    kept: data logs that stay for other reasons, such as transactions without an outcome and leases.
     """
     remaining = {data_log for data_log, use in uses.items() if data_log >= replayed_from or use.pending_messages}
     remaining |= set(uses).intersection(kept)

@@ -117,7 +117,7 @@ class RetentionReasons:
         durable: returns the durable subscriptions; called with the lock held.
         """
         self._index = index
-        self._lock = lock
+        self._state_lock = lock
         self._newest = newest
         self._replayed = newest if replayed is None else replayed
         self._reader = reader
@@ -257,14 +257,14 @@ class RetentionReasons:
         left = {data_log: self._counts[data_log].pending_messages for data_log in wanted if data_log in self._counts}
         left = {data_log: messages for data_log, messages in left.items() if messages}
         held: dict[int, dict[int, _Held]] = {data_log: {} for data_log in left}
-        with self._lock:
+        with self._state_lock:
             lanes = sorted(self._index.lanes)
         for number in lanes:
             at: int | None = 0
             while at is not None:
                 if not left:
                     return held
-                with self._lock:
+                with self._state_lock:
                     at = self._count_blocks(number, at, held, left)
         return held
 
@@ -309,7 +309,7 @@ class RetentionReasons:
         """Yield when the first message of each lane was sent, according to its record. One read each."""
         for place in held.first.values():
             try:
-                with self._lock:
+                with self._state_lock:
                     file, salt = self._reader(place.data_log)
                 yield sent_at(file, salt, place.offset, place.messages)
             except (OSError, RecordDamaged):
@@ -335,7 +335,7 @@ def _count(
     held: dict[int, dict[int, _Held]],
     left: dict[int, int],
 ) -> None:
-    """Add the pending messages of a block to `found`, by data log, and subtract them from `left`."""
+    """Add the pending messages of a block to `held`, by data log, and subtract them from `left`."""
     for data_log, first, last in block.files(0, len(block.lengths) - 1):
         if data_log not in held:
             continue

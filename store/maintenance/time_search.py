@@ -40,7 +40,7 @@ class TimeSearch:
         reader: returns an open file of a data log and its salt; called with the lock held.
         """
         self._cache = cache
-        self._lock, self._all_or_broken = lock, AllOrBroken(lock)
+        self._state_lock, self._all_or_broken = lock, AllOrBroken(lock)
         self._reader = reader
 
     def first_sequence_at(self, lane: DestinationLane, time_ms: int) -> int:
@@ -49,7 +49,7 @@ class TimeSearch:
         O(log messages) reads. A record that can't be read counts as late, so that a caller gets too much rather than
         too little.
         """
-        with self._lock:
+        with self._state_lock:
             runs = list(lane.blocks)
         begins = [0, *accumulate(last - first + 1 for first, last in runs)]
         low, high = 0, begins[-1]
@@ -66,7 +66,7 @@ class TimeSearch:
             sequence = self._within(self._records(lane, number), time_ms)
             if sequence is not None:
                 return sequence
-        with self._lock, self._all_or_broken:
+        with self._state_lock, self._all_or_broken:
             run = lane.pending_run(behind, 1)
             return run[0] if run is not None else lane.next_sequence
 
@@ -75,7 +75,7 @@ class TimeSearch:
 
         None: there is none, or it can't be read.
         """
-        with self._lock, self._all_or_broken:
+        with self._state_lock, self._all_or_broken:
             run = lane.pending_run(sequence, 1)
         records = self._records(lane, run[0] >> BLOCK_SHIFT, run[0]) if run is not None else []
         return self._time_of(records[0]) if records else None
@@ -99,7 +99,7 @@ class TimeSearch:
 
     def _time_of(self, place: _Place) -> int | None:
         try:
-            with self._lock:
+            with self._state_lock:
                 file, salt = self._reader(place.data_log)
             return sent_at(file, salt, place.offset, place.messages)
         except (OSError, RecordDamaged):
@@ -107,7 +107,7 @@ class TimeSearch:
 
     def _records(self, lane: DestinationLane, block_number: int, first: int = 0) -> list[_Place]:
         """Return the records of one block with pending messages from `first` on, in order."""
-        with self._lock, self._all_or_broken:
+        with self._state_lock, self._all_or_broken:
             if block_number not in lane.blocks:
                 return []
             block = self._cache.peek(lane, block_number)

@@ -50,7 +50,7 @@ class Trimmer:
         """
         self._subscriptions = subscriptions
         self._time_search = time_search
-        self._lock = lock
+        self._state_lock = lock
         self._all_or_broken = AllOrBroken(lock)
         self._remove = remove
         self._newest = newest
@@ -99,13 +99,13 @@ class Trimmer:
         return True
 
     def _lanes(self, topic: int) -> list[SubscriptionLane]:
-        with self._lock:
+        with self._state_lock:
             retention = self._subscriptions.retention(topic)
             return [] if retention is None else [lane for lane in retention.lanes if lane is not None]
 
     def _sent_at(self, lane: SubscriptionLane) -> int | None:
         """Return when the first retained message of a lane was sent. None: there is none, or it can't be read."""
-        with self._lock, self._all_or_broken:
+        with self._state_lock, self._all_or_broken:
             run = lane.pending_run(0, 1)
         if run is None:
             return None
@@ -124,7 +124,7 @@ class Trimmer:
         end = self._time_search.first_sequence_at(lane.topic, until_ms)
         removed = 0
         while True:
-            with self._lock, self._all_or_broken:
+            with self._state_lock, self._all_or_broken:
                 run = lane.pending_run(0, 1)
                 if run is None or run[0] >= end:
                     return removed
@@ -134,7 +134,7 @@ class Trimmer:
     def _trim_to(self, lanes: list[SubscriptionLane], size_bytes: int) -> int:
         removed = 0
         while True:
-            with self._lock:
+            with self._state_lock:
                 depths = [lane.depth for lane in lanes]
             excess = sum(held_bytes for _, held_bytes in depths) - size_bytes
             if excess <= 0:
@@ -145,7 +145,7 @@ class Trimmer:
             oldest, end = lanes[times[0][1]], BEHIND_ALL
             if len(times) > 1:  # up to the message where another lane's turn comes
                 end = self._time_search.first_sequence_at(oldest.topic, times[1][0] + TURN_MS)
-            with self._lock, self._all_or_broken:
+            with self._state_lock, self._all_or_broken:
                 removed += self._trim_bytes(oldest, excess, end)
 
     def _trim_bytes(self, lane: SubscriptionLane, excess: int, end: int) -> int:
@@ -169,13 +169,13 @@ class Trimmer:
         return self._remove(lane, first, last) if first >= 0 else 0
 
     def _front_data_log(self, lane: SubscriptionLane) -> int | None:
-        with self._lock, self._all_or_broken:
+        with self._state_lock, self._all_or_broken:
             run = lane.pending_run(0, 1)
             return None if run is None else next(iter(lane.extents(run[0], run[0]))).data_log
 
     def _leave(self, lane: SubscriptionLane, data_log: int) -> bool:
         """Delete the front of a lane, at most one block, as far as it is in that data log. False: it is elsewhere."""
-        with self._lock, self._all_or_broken:
+        with self._state_lock, self._all_or_broken:
             run = lane.pending_run(0, BLOCK_MESSAGES)
             last = -1
             for extent in lane.extents(*run) if run is not None else ():

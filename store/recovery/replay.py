@@ -218,8 +218,8 @@ class Replay:
     ) -> None:
         """Add, place or relocate the messages of a slice. announced: what the previous record said about them."""
         data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
-        lane = self._index.lane(part.destination, part.priority)
-        if record.is_identified and self._duplicates.watches(part.destination):
+        lane = self._index.lane(part.destination_number, part.priority)
+        if record.is_identified and self._duplicates.watches(part.destination_number):
             self._note_identities(file, offset + record.head_bytes, part)
         if record.is_transactional:
             if not record.flags & RELOCATED:  # a copy takes effect once a prepare record names it
@@ -271,7 +271,7 @@ class Replay:
             if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
                 own = own_identity(file.read(begin, properties_bytes))
                 if own is not None:
-                    self._duplicates.remember(identity(part.destination, *own))
+                    self._duplicates.remember(identity(part.destination_number, *own))
             begin += length
 
     def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_log_sequence: int) -> None:
@@ -459,7 +459,7 @@ class Replay:
     def _remove_all_but(
         self, left: dict[int, SequenceSet], data_log: int, offset: int, part: MessageRecord, by_data_log: int
     ) -> None:
-        lane = self._index.lane(part.destination, part.priority)
+        lane = self._index.lane(part.destination_number, part.priority)
         none = SequenceSet()
         first, last = part.first_sequence, part.first_sequence + len(part.lengths) - 1
         for extent in lane.placed(data_log, offset, offset + 1, first, last):

@@ -202,7 +202,8 @@ def _bad_messages(found: FoundRecord, names: dict[int, str]) -> str:
     base = 0 if found.header.is_transactional else part.first_sequence
     sequences = ", ".join(f"{base + first}" + (f" to {base + last}" if first < last else "") for first, last in runs)
     where = f"of transaction {part.first_sequence:x}, place" if found.header.is_transactional else "sequence"
-    destination = repr(names[part.destination]) if part.destination in names else f"destination {part.destination}"
+    number = part.destination_number
+    destination = repr(names[number]) if number in names else f"destination {number}"
     return (
         f"{len(found.bad_messages)} of {found.header.entries} messages do not verify: "
         f"{destination}, priority {part.priority}, {where} {sequences}"

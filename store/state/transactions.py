@@ -270,6 +270,6 @@ def _read_slice(file: File, salt: int, transaction_number: int, placed: PlacedSl
     part = decode_slice(header, head)
     if not header.is_transactional or part.first_sequence != transaction_number:
         raise RecordDamaged("the slice belongs to another transaction")
-    if part.destination << LANE_SHIFT | part.priority != placed.lane_number:
+    if part.destination_number << LANE_SHIFT | part.priority != placed.lane_number:
         raise RecordDamaged("the slice belongs to another lane")
     return part

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..format.record import ACK, RANGES_MAX, SEEK, SUBSCRIBE, UNSUBSCRIBE, SequenceRun, ack_payload
+from ..format.record import ACK, RANGES_MAX, SEEK, SUBSCRIBE, UNSUBSCRIBE, AckRange, ack_payload
 from ..format.seek_record import seek_payload
 from ..format.state_record import Subscription, encode_subscription, encode_unsubscribe
 from ..index.subscriptions import Subscriber, Subscriptions
@@ -94,7 +94,7 @@ class SubscriptionWriter:
             with self._journal.all_or_broken:
                 data_log = NO_RECORD
                 if is_durable:
-                    ranges = [SequenceRun(first, last - first + 1) for first, last in part]
+                    ranges = [AckRange(first, last - first + 1) for first, last in part]
                     self._journal.append(ACK, lane.priority, len(ranges), ack_payload(lane.destination_number, ranges))
                     data_log = self._journal.data_log
                 removed += sum(lane.remove(first, last, data_log) for first, last in part)

@@ -538,7 +538,7 @@ def bytes_of_slice() -> tuple[bytes, dict[str, int]]:
         word=0x0B1B2B3B4B5B << 16 | record.MAGIC,
         stamped=record.stamp(0xC1C2C3C4, 0xD1D2D3D4D5D6D7D8),
         flags=7,
-        destination=0xE1E2E3E4,
+        destination_number=0xE1E2E3E4,
         sequence=0xF1F2F3F4F5F6F7F8,
         timestamp=0x0102030405060708,
         properties=b"properties",

@@ -21,7 +21,11 @@ from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 ROOT = Path(forebay.__file__).parent
 
 PLACES = {
+    "cache/spill/overflow.py:Overflow.take_in",
     "store/index/fingerprint.py:_filter",
+    "store/index/block_cache.py:BlockCache.touch",
+    "store/index/destination_lane.py:DestinationLane.add_one",
+    "store/index/destination_lane.py:DestinationLane.add_slice",
     "store/index/destination_lane.py:DestinationLane.remove_one",  # test_index.py compares both with one model
     "dispatch/aio/loop.py:LoopConfirmer.confirm",
     "dispatch/consumer/consumer.py:Consumer.take",
@@ -38,6 +42,8 @@ PLACES = {
     "dispatch/core/confirmer.py:ThreadConfirmer.confirm",
     "dispatch/core/publisher.py:Publisher.hold_until_durable",
     "dispatch/distribution/precedence.py:Precedence._above",
+    "store/journal/journal.py:Journal.append_ack",
+    "store/journal/journal.py:Journal.append_one",
     "store/journal/journal.py:Journal.sync",
     "dispatch/topics/subscription_state.py:SubscribedTopicState.fronts",
     "dispatch/producer/sender.py:Sender._store_persistent",  # beside the charge one call in place of four
@@ -244,7 +250,7 @@ def test_a_confirmed_call_asks_whether_a_checkpoint_is_due(place: str) -> None:
 def test_a_single_removal_counts_what_a_run_counts() -> None:
     lane = "store/index/destination_lane.py:DestinationLane"
     one = texts(function(f"{lane}.remove_one"))
-    run = [*texts(function(f"{lane}._remove_in")), *texts(function(f"{lane}._discount"))]
+    run = [text for name in ("_remove_in", "_discount", "_touched") for text in texts(function(f"{lane}.{name}"))]
     for counted, alone in (
         ("self.pending_messages -= removed", "self.pending_messages -= 1"),
         ("self.removed_bytes += freed_bytes", "self.removed_bytes += length"),
@@ -254,6 +260,47 @@ def test_a_single_removal_counts_what_a_run_counts() -> None:
         ("if not block.is_dirty:\n    self.cache.touch(self, block)",) * 2,
     ):
         assert counted in run and alone in one, (counted, alone)
+
+
+@pytest.mark.parametrize("name, values", [("add_one", {"count": "1", "total": "length"}), ("add_slice", {})])
+def test_what_is_added_is_counted_and_makes_its_block_dirty(name: str, values: dict[str, str]) -> None:
+    lane = "store/index/destination_lane.py:DestinationLane"
+    counted = function(f"{lane}._count_added").body
+    touched, _ = function(f"{lane}._touched").body
+    inlined = texts(function(f"{lane}.{name}"))
+    for each in map(ast.unparse, (*counted, touched)):
+        for word, value in values.items():
+            each = each.replace(f"= {word}", f"= {value}")
+        assert each in inlined, each
+
+
+def test_a_block_that_becomes_dirty_is_counted_as_every_other_change_of_the_cache_is() -> None:
+    [noted] = function("store/index/block_cache.py:BlockCache._note_filling").body
+    assert ast.unparse(function("store/index/block_cache.py:BlockCache.touch").body[-1]) == ast.unparse(noted)
+
+
+@pytest.mark.parametrize(
+    "name, size, written",
+    [
+        ("append_ack", "ACK_BYTES", "self._write(data)"),
+        ("append_one", "size", "self._write_message(data)\nif len(data) != size:\n    self._write(body)"),
+    ],
+)
+def test_single_records_are_appended_as_every_record_is(name: str, size: str, written: str) -> None:
+    journal = "store/journal/journal.py:Journal"
+    offset, write, *counted, _ = map(ast.unparse, function(f"{journal}._append").body)
+    inlined = [*map(ast.unparse, function(f"{journal}.{name}").body)]
+    assert offset in inlined
+    at = next(at for at, each in enumerate(inlined) if each.startswith("try:"))
+    write, *counted = (each.replace("len(data)", size) for each in (write, *counted))
+    write = write.replace("    self._write(data)", textwrap.indent(written, "    "))
+    assert inlined[at : at + 1 + len(counted)] == [write, *counted]
+
+
+def test_an_arrival_without_a_place_relieves_the_buffer_as_ensuring_room_does() -> None:
+    overflow = "cache/spill/overflow.py:Overflow"
+    relieved, *_ = function(f"{overflow}.ensure_room").body
+    assert ast.unparse(relieved) == ast.unparse(function(f"{overflow}.take_in").body[1])
 
 
 def test_a_hand_out_leaves_its_list_as_the_first_message_does() -> None:

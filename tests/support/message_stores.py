@@ -96,13 +96,17 @@ class OpenStore:
             assert self.store.index.held_bytes == self.account.held_bytes
 
 
-def uses_of(**data_logs: tuple[int, set[int]]) -> dict[int, DataLogUse]:
-    """Return uses by data log. log86=(3, {85}): three pending messages in data log 86, and acks for messages in 85."""
+def uses_of(**data_logs: tuple[int, set[int]] | tuple[int, set[int], set[int]]) -> dict[int, DataLogUse]:
+    """Return uses by data log.
+
+    log86=(3, {85}, {84}): three pending messages in data log 86, acks for messages in 85, and commits of some in 84.
+    """
     uses = {}
-    for name, (pending, acked) in data_logs.items():
+    for name, (pending, acked, *committed) in data_logs.items():
         use = uses[int(name.removeprefix("log"))] = DataLogUse()
         use.pending_messages = pending
         use.acked_data_logs.update(acked)
+        use.committed_data_logs.update(*committed)
     return uses
 
 

@@ -90,11 +90,12 @@ def test_a_callback_tells_who_takes_over(queue: Queue) -> None:
     assert numbers(second.take()) == [1]
 
 
-def test_a_thread_that_waits_takes_over(queue: Queue) -> None:
+def test_a_thread_that_waits_takes_over(bay: SimulatedBay, queue: Queue) -> None:
     first, second = queue.subscribe(exclusive=True), queue.subscribe(exclusive=True)
     taken: list[Delivery] = []
     thread = threading.Thread(target=lambda: taken.extend(second.take(10, timeout=60)))
     thread.start()
+    bay.clock.wait_until(lambda: second.is_waiting)
     send(queue, 1)
     first.close()
     thread.join(60)

@@ -31,11 +31,11 @@ from forebay.store.format.record import (
     SLICE_MESSAGES_MAX,
     TIMED,
     TRANSACTIONAL,
+    AckRange,
     AckRecord,
     Header,
     MessageRecord,
     RecordDamaged,
-    SequenceRun,
     ack_payload,
     content_lengths,
     decode_ack,
@@ -221,14 +221,14 @@ def test_any_slice_comes_back(
     assert contents_of(data) == contents
 
 
-@given(st.lists(st.builds(SequenceRun, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)), max_size=50))
-def test_any_ranges_come_back(ranges: list[SequenceRun]) -> None:
+@given(st.lists(st.builds(AckRange, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)), max_size=50))
+def test_any_ranges_come_back(ranges: list[AckRange]) -> None:
     data = encode(SALT, WORD, EPOCH, DURABLE, ACK, 4, len(ranges), ack_payload(77, ranges))
     assert taken_apart(data)[1] == (77, 4, ranges)
 
 
 def test_ack_of_a_run_is_an_ack_of_one_range() -> None:
-    assert ack(9, 4) == encode(SALT, WORD, EPOCH, DURABLE, ACK, 7, 1, ack_payload(5, [SequenceRun(9, 4)]))
+    assert ack(9, 4) == encode(SALT, WORD, EPOCH, DURABLE, ACK, 7, 1, ack_payload(5, [AckRange(9, 4)]))
 
 
 def test_decoding_works_from_the_middle_of_a_buffer() -> None:

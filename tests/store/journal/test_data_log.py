@@ -398,7 +398,9 @@ def as_plain(records: list[FoundRecord]) -> list[One]:
     for offset, header, head in records:
         if header.kind == MESSAGE and header.entries == 1:
             part = decode_slice(header, head)
-            plain.append((offset, part.destination << 4 | part.priority, part.first_sequence, 0, part.lengths[0]))
+            plain.append(
+                (offset, part.destination_number << 4 | part.priority, part.first_sequence, 0, part.lengths[0])
+            )
         elif header.kind == ACK and header.entries == 1:
             ack = decode_ack(header, head)
             [run] = ack.ranges

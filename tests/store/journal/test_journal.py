@@ -36,8 +36,8 @@ from forebay.store.format.record import (
     RELOCATED,
     STATE,
     TRANSACTIONAL,
+    AckRange,
     RecordDamaged,
-    SequenceRun,
     decode_ack,
     encode_one,
     stamp,
@@ -95,7 +95,7 @@ def test_records_lie_where_append_said_with_dense_numbers(disk: SimulatedDisk, j
     assert [record.header.log_sequence for record in records] == [100, 101, 102, 103, 104]
     assert journal.next_log_sequence == 105 and journal.end == 1 << OFFSET_BITS | journal.offset
     assert all_bodies(disk) == [b"one", b"two", b"three"]
-    assert decode_ack(records[3].header, records[3].head).ranges == [SequenceRun(0, 3)]
+    assert decode_ack(records[3].header, records[3].head).ranges == [AckRange(0, 3)]
 
 
 def test_each_append_is_one_write(disk: SimulatedDisk, journal: Journal) -> None:

@@ -8,9 +8,11 @@ import pytest
 from compiled import interpreted
 from interrupting import interrupted
 from journals import append_one, data_log_header, data_logs, journal_on
-from simulated_disk import SimulatedDisk
+from simulated_disk import SimulatedDisk, SimulatedFile
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
+from forebay.store.format.record import RecordDamaged
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.journal.data_log_files import DataLogFiles
 from forebay.store.journal.journal import Journal
 from forebay.store.journal.open_data_logs import READERS_MAX
@@ -59,11 +61,12 @@ def test_reader_reads_any_data_log_and_keeps_few_open() -> None:
         offset = send(journal, b"%04d" % n)
         places.append((journal.data_log, offset))
     assert places[-1][0] > READERS_MAX
+    journal.sync()
     for n, (data_log, offset) in enumerate(places):
         file, salt = journal.open_data_logs.reader(data_log)
         assert salt == data_log_header(disk, data_log).salt
         assert file.read(offset + 64, 4) == b"%04d" % n
-    assert len(journal.open_data_logs._readers) <= READERS_MAX
+    assert journal.open_data_logs.give_up_readers() == READERS_MAX - 1, "all but the newest"
 
 
 def test_reader_outlives_the_name_of_its_data_log() -> None:
@@ -83,10 +86,55 @@ def test_the_newest_data_log_is_read_without_being_opened_again() -> None:
     disk = SimulatedDisk()
     journal = journal_on(disk)
     disk.fail(None, 1, errno.EIO)
-    assert journal.open_data_logs.give_up_readers() == 1
+    assert journal.open_data_logs.give_up_readers() == 0, "it stays open for writing"
     file, salt = journal.open_data_logs.reader(1)
     disk.cure()
     assert salt == data_log_header(disk, 1).salt and file.size() > 0
+
+
+def test_only_files_that_are_open_for_nothing_else_count_as_given_up() -> None:
+    journal = journal_on(SimulatedDisk())
+    logs = journal.open_data_logs
+    for _ in range(2):
+        journal.roll()
+    for data_log in (1, 2, 3):
+        logs.reader(data_log)
+    assert logs.give_up_readers() == 0, "a sync needs all three"
+    journal.sync()
+    for data_log in (1, 2, 3):
+        logs.reader(data_log)
+    assert logs.give_up_readers() == 2
+    assert logs.give_up_readers() == 0
+
+
+class WatchedDisk(SimulatedDisk):
+    """A disk that knows what was opened for reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[SimulatedFile] = []
+
+    def open_for_reading(self, name: str) -> SimulatedFile:
+        self.opened.append(super().open_for_reading(name))
+        return self.opened[-1]
+
+
+@pytest.mark.parametrize("is_unreadable", [False, True])
+def test_a_data_log_without_a_header_does_not_stay_open(is_unreadable: bool) -> None:
+    disk = WatchedDisk()
+    journal = journal_on(disk)
+    journal.roll()
+    journal.sync()
+    journal.open_data_logs.give_up_readers()
+    if is_unreadable:
+        disk.fail("read", 1, errno.EIO)
+    else:
+        disk.open(data_log_name(1)).truncate(DATA_LOG_HEADER_BYTES - 1)
+    with pytest.raises((RecordDamaged, OSError)):
+        journal.open_data_logs.reader(1)
+    (file,) = disk.opened
+    with pytest.raises(OSError):
+        file.size()
 
 
 def test_what_begins_during_a_sync_is_left_for_the_next_one() -> None:

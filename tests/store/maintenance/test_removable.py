@@ -32,6 +32,13 @@ def test_an_ack_keeps_its_data_log_while_the_message_could_be_replayed() -> None
     assert removable(uses, 3) == [1, 2]
 
 
+def test_a_commit_keeps_its_data_log_while_a_message_of_the_transaction_could_be_replayed() -> None:
+    uses = uses_of(log1=(1, set()), log2=(0, set(), {1}), log3=(0, {2}), log4=(0, set()))
+    assert removable(uses, 4) == []
+    uses[1].pending_messages = 0
+    assert removable(uses, 4) == [1, 2, 3]
+
+
 def test_acks_pin_in_a_chain() -> None:
     """4 holds acks for 3, 3 for 2, 2 for 1: one stuck message in 1 keeps them all, as in AMQ-2832 and AMQ-6203."""
     uses = uses_of(log1=(1, set()), log2=(0, {1}), log3=(0, {2}), log4=(0, {3}), log5=(0, set()), log6=(0, set()))
@@ -95,10 +102,12 @@ def test_transaction_without_an_outcome_keeps_its_data_logs_and_their_acks() -> 
 
 
 def slowly(uses: dict[int, DataLogUse], newest: int) -> list[int]:
-    """Whoever is reached from a data log that is kept, along "is acknowledged by" stays."""
+    """Whoever is reached from a data log that is kept, along "is acknowledged by" or "is committed by", stays."""
     reached = {data_log for data_log, use in uses.items() if data_log >= newest or use.pending_messages}
     for _ in uses:
-        reached |= {data_log for data_log, use in uses.items() if use.acked_data_logs & reached}
+        reached |= {
+            data_log for data_log, use in uses.items() if (use.acked_data_logs | use.committed_data_logs) & reached
+        }
     return sorted(set(uses) - reached)
 
 
@@ -111,6 +120,7 @@ def test_random_stores_agree_with_reachability(seed: int) -> None:
             f"log{data_log}": (
                 int(random.random() < 0.2),
                 {random.randint(0, 14) for _ in range(random.choice((0, 0, 1, 1, 3)))} - {data_log},
+                {random.randint(0, 14) for _ in range(random.choice((0, 0, 0, 1)))} - {data_log},
             )
             for data_log in names
         }

@@ -139,7 +139,7 @@ def _messages(offset: int, record: Header, head: bytes, names: dict[int, str]) -
     messages = {}
     begin = offset + record.head_bytes
     for sequence, length in enumerate(part.lengths, part.first_sequence):
-        messages[names[part.destination], part.priority, sequence] = range(begin, begin + length)
+        messages[names[part.destination_number], part.priority, sequence] = range(begin, begin + length)
         begin += length
     return messages
 

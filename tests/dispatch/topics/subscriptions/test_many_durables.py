@@ -143,7 +143,7 @@ def test_subscriptions_take_in_what_was_sent_in_parts_before_a_checkpoint() -> N
     kept = [topic.subscribe(durable=f"audit {n}") for n in range(DURABLES)]
     topic.send_many([Message(b"x") for _ in range(10)])
     store = inside(bay.bay).store
-    with store._lock:
+    with inside(bay.bay).lock:
         lanes = store.subscriptions.durable_lanes()
     assert len(lanes) == DURABLES == len(kept) > CAUGHT_UP_AT_ONCE
     assert store.message_store.checkpoint()
