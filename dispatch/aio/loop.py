@@ -26,10 +26,20 @@ T = TypeVar("T")
 
 WORKERS: Final = 2
 """One syncs, the other one loads."""
-WORK_A_TURN: Final = 512
-"""Tasks that never wait let other tasks run after so much work together. A message counts 1, about 2 µs."""
-WORK_OF_A_CALL: Final = 3
+WORK_A_TURN: Final = 1024
+"""Tasks that never wait let other tasks run after so much work together, about half a millisecond.
+
+A message that is taken or settled counts 1.
+"""
+WORK_OF_A_CALL: Final = 6
 """What a call counts in addition to its messages."""
+WORK_OF_A_SENT_MESSAGE: Final = 2 * (1 + WORK_OF_A_CALL)
+"""What a message counts that is sent alone: as much as to take and to settle it, which takes as long.
+
+So consumers keep up with producers. If a send counted less, the queue would grow as long as both never wait.
+"""
+WORK_OF_A_MESSAGE_OF_MANY: Final = 2
+"""What each message of a `send_many` counts."""
 
 
 class MustAwait(Exception):
@@ -159,9 +169,9 @@ class LoopConfirmer(Confirmer):
 
     # ------------------------------------------------------------------ turns and threads
 
-    def ends_turn(self) -> bool:
+    def ends_turn(self, work: int = WORK_OF_A_CALL) -> bool:
         """Count a call; return True if other tasks should run first, because this turn of the loop has done enough."""
-        self.work += WORK_OF_A_CALL
+        self.work += work
         if self.work < self._turn_end:
             return False
         self._turn_end = min(self.work + self._part, WORK_A_TURN)

@@ -22,7 +22,7 @@ from ..topics.subscriptions.cursors import Edge, Landing, Moment, parse_target
 from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, ConsumerCallbacks, LoopContext
-from .loop import LoopConfirmer, MustAwait
+from .loop import WORK_OF_A_MESSAGE_OF_MANY, WORK_OF_A_SENT_MESSAGE, LoopConfirmer, MustAwait
 from .reader import AsyncTopicReader
 from .transaction import AsyncTransaction, inner_transaction
 
@@ -103,7 +103,7 @@ class AsyncSender:
         # Wait only after the write, because a call that is made later must not be stored before it.
         if self._caller.owed:
             await self._caller.confirmed()
-        elif self._caller.ends_turn():
+        elif self._caller.ends_turn(WORK_OF_A_SENT_MESSAGE):
             await asyncio.sleep(0)
         return own_id
 
@@ -134,7 +134,7 @@ class AsyncSender:
                 if ids:
                     await asyncio.sleep(0)
                 await self._send_part(part, ids, transaction, deadline)
-        self._caller.work += len(ids)
+        self._caller.work += WORK_OF_A_MESSAGE_OF_MANY * len(ids)
         if self._caller.ends_turn():
             await asyncio.sleep(0)
         return ids

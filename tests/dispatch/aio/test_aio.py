@@ -427,6 +427,28 @@ def test_a_turn_ends_by_the_messages_it_dealt_with(batch: int) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("sent", "taken"), [(1, 1), (1, 256), (256, 256)])
+def test_a_consumer_keeps_up_with_a_producer_where_neither_waits(sent: int, taken: int) -> None:
+    async def main() -> None:
+        bay = LoopBay(memory_limit="16MiB")
+        queue = await bay.aio.queue("orders")
+        depths: list[int] = []
+
+        async def produce() -> None:
+            for _ in range(10_240 // sent):
+                await (queue.send(b"x") if sent == 1 else queue.send_many([Message(b"x")] * sent))
+
+        async with queue.subscribe() as consumer:
+            producer = asyncio.create_task(produce())
+            while len(depths) < 10_240 // taken or queue.depth:
+                await consumer.ack(await consumer.take(taken))
+                depths.append(queue.depth)
+            await producer
+        assert max(depths) <= WORK_A_TURN
+
+    asyncio.run(main())
+
+
 def test_a_turn_ends_by_the_messages_that_were_sent() -> None:
     async def main() -> None:
         bay = LoopBay(memory_limit="16MiB")

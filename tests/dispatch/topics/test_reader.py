@@ -12,11 +12,12 @@ from loops import LoopBay, ticks
 from simulated_bay import SimulatedBay
 from staged_stores import newest, roll, small_bay
 
-from forebay import ArgumentError, Closed, DestinationPolicy, Message, Topic
-from forebay.dispatch.aio.loop import WORK_A_TURN
+from forebay import ArgumentError, Closed, DestinationPolicy, Message, Topic, aio
+from forebay.dispatch.aio.loop import WORK_A_TURN, WORK_OF_A_CALL, WORK_OF_A_SENT_MESSAGE
 from forebay.store.index.sequence_bitmap import MASKS_STEP_BYTES
 
 HOUR = 3600.0
+TAKEN = 512
 
 
 def retaining(seconds: float = HOUR, **fields: Any) -> SimulatedBay:
@@ -198,20 +199,28 @@ def test_in_a_loop_a_reader_reads_waits_and_ends() -> None:
     asyncio.run(main())
 
 
+async def nearly_end_turn(topic: aio.Topic) -> None:
+    """After a take of TAKEN messages, do as much as lets the next call give way to other tasks."""
+    left = WORK_A_TURN - (TAKEN + WORK_OF_A_CALL)
+    for _ in range((left - 1) // WORK_OF_A_SENT_MESSAGE):
+        await topic.send(b"late")
+    assert (left - 1) % WORK_OF_A_SENT_MESSAGE < WORK_OF_A_CALL
+
+
 def test_in_a_loop_a_reader_whose_take_is_cancelled_settles_with_the_next_one() -> None:
     async def main() -> None:
         bay = LoopBay(policies={"prices": DestinationPolicy(retain_seconds=HOUR)}, memory_limit="64MiB")
         topic = await bay.aio.topic("prices")
-        await topic.send_many(Message(b"%d" % number) for number in range(WORK_A_TURN + 1))
+        await topic.send_many(Message(b"%d" % number) for number in range(2 * TAKEN))
         async with topic.reader("begin") as reader:
-            first = await reader.take(WORK_A_TURN)
-            assert len(first) == WORK_A_TURN, "so its next call lets other tasks go first"
+            first = await reader.take(TAKEN)
+            await nearly_end_turn(topic)
             following = asyncio.create_task(reader.take(1))
             await ticks(1)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
             assert following.cancelled() and first[0].is_owed
-            assert [message.body for message in await reader.take(1)] == [b"%d" % WORK_A_TURN]
+            assert [message.body for message in await reader.take(1)] == [b"%d" % TAKEN]
             assert not any(message.is_owed for message in first)
         bay.check()
 
@@ -222,9 +231,10 @@ def test_in_a_loop_a_reader_may_be_closed_while_its_take_settles() -> None:
     async def main() -> None:
         bay = LoopBay(policies={"prices": DestinationPolicy(retain_seconds=HOUR)}, memory_limit="64MiB")
         topic = await bay.aio.topic("prices")
-        await topic.send_many(Message(b"%d" % number) for number in range(WORK_A_TURN + 1))
+        await topic.send_many(Message(b"%d" % number) for number in range(2 * TAKEN))
         reader = await topic.reader("begin").__aenter__()
-        assert len(await reader.take(WORK_A_TURN)) == WORK_A_TURN, "so its next call lets other tasks go first"
+        assert len(await reader.take(TAKEN)) == TAKEN
+        await nearly_end_turn(topic)
         following = asyncio.create_task(reader.take(1))
         await ticks(1)
         await reader.close()
