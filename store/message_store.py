@@ -17,7 +17,7 @@ from .environment.locks import StoreLocks
 from .errors import Closed, StoreFailed
 from .format.identity import Identity
 from .format.places import Extent, SingleRecords
-from .format.record import IDENTIFIED, TIMED
+from .format.record import IDENTIFIED, TIMED, content_lengths
 from .format.times import MessageTimes
 from .index.deduplication import Deduplication
 from .index.destination_lane import DestinationLane
@@ -132,7 +132,7 @@ class MessageStore:
         (nothing is stored), or StoreFailed.
         """
         if lane.is_unread:
-            content_bytes = sum(len(properties) + len(body) for properties, body in contents)
+            content_bytes = sum(content_lengths(contents) if lengths is None else lengths)
             return self._discard_writer.discard(lane, len(contents), content_bytes, identities)
         journal = self._journal
         flags |= lane.priority | (TIMED if times else 0) | (IDENTIFIED if identities else 0)

@@ -93,8 +93,6 @@ class GroupCommit:
         self.standing_by: deque[StandBy] = deque()
         # The loop's own thread never stands by, where it does the work of the executor itself.
         self._thread_id = threading.get_ident()
-        # Whether the next round first wakes calls that the last one has confirmed.
-        self._has_more_to_wake = False
         # Whether a sync takes less time than writing what all waiting calls write next.
         self._overlaps = False
         # How long the sync of a round takes.
@@ -115,7 +113,6 @@ class GroupCommit:
         return future
 
     def _begin(self) -> None:
-        self._has_more_to_wake = self._confirmed > self._woken
         if self.tell(begins=True):
             return
         try:
@@ -157,7 +154,7 @@ class GroupCommit:
 
         Return False if the loop is closed. stand_by: how the worker stands by after its last sync; None: it ends.
         """
-        if self._has_more_to_wake:
+        if self._confirmed > self._woken:  # the last round has confirmed more than it woke
             self._call_in_loop(self._wake_confirmed)
         goes_on = True
         while goes_on:

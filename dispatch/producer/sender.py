@@ -421,11 +421,7 @@ class Sender:
         self, messages: Iterable[Any], ids: list[str], transaction: Transaction | None, deadline: float | None
     ) -> Generator[Batch, None, None]:
         """Encode messages and yield them as slices: each of one priority, and all persistent or none."""
-        contents: list[tuple[bytes, bytes]] = []
-        sizes: list[int] = []
-        own_ids: list[str | None] = []
-        priority: object = DEFAULT_PRIORITY  # values of the messages are checked with the slice
-        is_persistent: object = True
+        batch = self._new_batch(ids, transaction, deadline)
         size_bytes, slice_messages, was_timed = 0, self._sender_parts.slice_messages_max, False
         any_group = False
         if type(messages) is list:
@@ -436,44 +432,37 @@ class Sender:
             # What decides about its slice is read once, because another thread may set it meanwhile.
             is_timed, its_priority, its_persistence = has_times(properties), message.priority, message.persistent
             size = len(properties) + len(body)
-            is_full = len(contents) >= slice_messages or size_bytes + size > SLICE_CONTENT_BYTES_MAX
-            if contents and (
+            is_full = len(batch.contents) >= slice_messages or size_bytes + size > SLICE_CONTENT_BYTES_MAX
+            if batch.contents and (
                 is_full
-                or its_priority is not priority  # True and 1.0 equal 1, and are refused
-                or its_persistence is not is_persistent
+                or its_priority is not batch.priority  # True and 1.0 equal 1, and are refused
+                or its_persistence is not batch.persistent
                 or is_timed is not was_timed  # messages with times are slices of their own
             ):
-                batch = Batch(
-                    priority=priority,
-                    persistent=is_persistent,
-                    contents=contents,
-                    sizes=sizes,
-                    own_ids=own_ids,
-                    ids=ids,
-                    transaction=transaction,
-                    deadline=deadline,
-                )
                 yield self._prepared(batch, any_group=any_group)
-                contents, sizes, own_ids, size_bytes, any_group = [], [], [], 0, False
-            priority, is_persistent, was_timed = its_priority, its_persistence, is_timed
-            contents.append((properties, body))
-            sizes.append(size)
-            own_ids.append(message_id)
+                batch, size_bytes, any_group = self._new_batch(ids, transaction, deadline), 0, False
+            batch.priority, batch.persistent, was_timed = its_priority, its_persistence, is_timed
+            batch.contents.append((properties, body))
+            batch.sizes.append(size)
+            batch.own_ids.append(message_id)
             size_bytes += size
             if group is not None:
                 any_group = True
-        if contents:
-            batch = Batch(
-                priority=priority,
-                persistent=is_persistent,
-                contents=contents,
-                sizes=sizes,
-                own_ids=own_ids,
-                ids=ids,
-                transaction=transaction,
-                deadline=deadline,
-            )
+        if batch.contents:
             yield self._prepared(batch, any_group=any_group)
+
+    def _new_batch(self, ids: list[str], transaction: Transaction | None, deadline: float | None) -> Batch:
+        """Return a batch without messages. Their priority and persistence are checked with the slice."""
+        return Batch(
+            priority=DEFAULT_PRIORITY,
+            persistent=True,
+            contents=[],
+            sizes=[],
+            own_ids=[],
+            ids=ids,
+            transaction=transaction,
+            deadline=deadline,
+        )
 
     def _batches_alike(
         self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
@@ -530,11 +519,12 @@ class Sender:
         """Return a batch of one message; encode it and check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
         properties, body, group, message_id = self._encoded(message, checked)
+        contents = [(properties, body)]
         batch = Batch(
             priority=message.priority,
             persistent=message.persistent,
-            contents=[(properties, body)],
-            sizes=[len(properties) + len(body)],
+            contents=contents,
+            sizes=content_lengths(contents),
             own_ids=[message_id],
             ids=[],
             transaction=checked,
@@ -557,7 +547,7 @@ class Sender:
             priority=priority,
             persistent=persistent,
             contents=[content],
-            sizes=[len(content[0]) + len(content[1])],
+            sizes=content_lengths([content]),
             own_ids=[message_id],
             ids=[],
             transaction=checked,
