@@ -435,12 +435,12 @@ def test_a_consumer_keeps_up_with_a_producer_where_neither_waits(sent: int, take
         depths: list[int] = []
 
         async def produce() -> None:
-            for _ in range(10_240 // sent):
+            for _ in range(51_200 // sent):
                 await (queue.send(b"x") if sent == 1 else queue.send_many([Message(b"x")] * sent))
 
         async with queue.subscribe() as consumer:
             producer = asyncio.create_task(produce())
-            while len(depths) < 10_240 // taken or queue.depth:
+            while len(depths) < 51_200 // taken or queue.depth:
                 await consumer.ack(await consumer.take(taken))
                 depths.append(queue.depth)
             await producer
