@@ -22,7 +22,9 @@ CONSUMERS_BYTES: Final = 1 << 15
 """Bytes kept for consumers: if waiting messages fill memory, a consumer must still be able to come and take them."""
 RELOCATION_BYTES: Final = 1 << 16
 WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES - ATTEMPTS_BYTES
-"""Bytes kept for a slice and its parts while they are joined, and for the directory of the newest data log."""
+"""Bytes kept for a slice and its parts while they are joined, for single messages that are gathered for a sync, and for
+the directory of the newest data log.
+"""
 DIRECTORY_BYTES_MAX: Final = 1 << 20
 """The part of WRITE_BUFFER_BYTES that is for the directory."""
 READ_BUFFER_BYTES: Final = 1 << 19

@@ -19,9 +19,13 @@ FILL_BYTES: Final = 512 * 1024
 """Bytes that are filled with zeros at a time. It takes about 0.5 ms, and makes the next sync longer once."""
 
 _SMALL_BYTES: Final = 32 * 1024
+FILLED_APPEND_BYTES: Final = 64 * 1024
+"""Appends to filled space are small below this: the bytes of a group of durable sends are one append."""
 _PAGE_OF_ZEROS: Final = bytes(4096)
-"""Zeros are written by single pages: the system keeps the pages of one write together, and writes all of them again
-when one of them changes.
+_PIECE_OF_ZEROS: Final = bytes(16 * 1024)
+"""The system keeps the pages of one write together, and writes all of them again when one of them changes. So zeros for
+single messages are written by pages. Zeros for groups are written in larger pieces: filling takes half the time, and a
+sync of a group a tenth less.
 """
 _CLOSED: Final = 2**31 - 1
 """A descriptor that no file ever has. Every call after close fails with EBADF."""
@@ -112,7 +116,12 @@ class OsFile:
         if end <= self._window_end:
             self._map[position:end] = data  # type: ignore[index]
             self._position = end
-        elif self._fills and end <= self._filled and position == self._written_to and end - position < _SMALL_BYTES:
+        elif (
+            self._fills
+            and end <= self._filled
+            and position == self._written_to
+            and end - position < FILLED_APPEND_BYTES
+        ):
             self._written_to = -1  # whatever breaks in here, the next append seeks
             if _write(self._descriptor, data, end - position) != end - position:
                 self._write_again(data)
@@ -149,8 +158,8 @@ class OsFile:
             self._map.close()
             self._map = None
 
-    def _fill(self) -> None:
-        """Write zeros over the next part of the file.
+    def _fill(self, zeros: bytes) -> None:
+        """Write zeros over the next part of the file, a piece at a time.
 
         A sync of bytes that replace zeros makes only these bytes durable. The first write to space that was only
         preallocated also changes the file system's own records, and each sync waits for those.
@@ -158,25 +167,26 @@ class OsFile:
         if self._calls_first:
             self._calls_first -= 1
             return
-        page_bytes = len(_PAGE_OF_ZEROS)
+        page_bytes, piece_bytes = len(_PAGE_OF_ZEROS), len(zeros)
         begin = -(-self._filled // page_bytes) * page_bytes
         self._written_to = -1
         os.lseek(self._descriptor, begin, os.SEEK_SET)
-        for end in range(begin + page_bytes, min(begin + FILL_BYTES, self._fillable) + 1, page_bytes):
-            if _write(self._descriptor, _PAGE_OF_ZEROS, page_bytes) != page_bytes:
+        for end in range(begin + piece_bytes, min(begin + FILL_BYTES, self._fillable) + 1, piece_bytes):
+            if _write(self._descriptor, zeros, piece_bytes) != piece_bytes:
                 self._fillable = 0  # the append itself meets the same error
                 return
             self._filled = end
 
     def _append_by_call(self, data: bytes) -> None:
         length = len(data)
-        if self._filled < self._position + length <= self._fillable and length < _SMALL_BYTES:
-            self._fill()
+        small_bytes = FILLED_APPEND_BYTES if self._fills else _SMALL_BYTES
+        if self._filled < self._position + length <= self._fillable and length < small_bytes:
+            self._fill(_PAGE_OF_ZEROS if length < len(_PIECE_OF_ZEROS) else _PIECE_OF_ZEROS)
         try:
             if self._written_to != self._position:
                 os.lseek(self._descriptor, self._position, os.SEEK_SET)
             self._written_to = -1
-            if length >= _SMALL_BYTES:
+            if length >= small_bytes:
                 self._calls_first = CALLS_FIRST
                 self._write_in_pieces(data)
             elif _write(self._descriptor, data, length) != length:

@@ -57,8 +57,8 @@ from .reserve import SETTLING, DiskReserve
 SyncListener: TypeAlias = Callable[[], None]
 """Called under the lock by each `Journal.sync` that synced, once `Journal.durable_end` says so."""
 
-GATHERED_BYTES_MAX: Final = 32 * 1024 - 1
-"""A larger write would release the interpreter's lock."""
+GATHERED_BYTES_MAX: Final = 64 * 1024 - 1
+"""A larger write would release the interpreter's lock. See os_file.FILLED_APPEND_BYTES."""
 
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""

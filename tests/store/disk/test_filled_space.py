@@ -22,6 +22,9 @@ from forebay.store.disk.os_file import CALLS_FIRST, FILL_BYTES, OsFile
 PAGE = 4096
 SPACE_BYTES = 2 * FILL_BYTES + 5000
 FILLING = [PAGE] * (FILL_BYTES // PAGE)
+PIECE = 16 * 1024
+GROUP = 40_000
+"""Bytes of a group of durable sends, which are one append."""
 
 
 @pytest.fixture
@@ -46,8 +49,19 @@ def test_the_space_that_comes_next_is_filled_when_the_last_is_used_up(file: OsFi
     assert calls == [*FILLING, 1024]
 
 
-def test_behind_what_was_appended_there_are_zeros_to_the_end_of_the_space(file: OsFile) -> None:
-    parts = [bytes([1 + n % 250]) * 1000 for n in range(SPACE_BYTES // 1000)]
+def test_groups_fill_space_in_larger_pieces_because_pages_that_were_written_together_are_synced_together(
+    file: OsFile, calls: list[int]
+) -> None:
+    file.append(b"first")
+    before = FILL_BYTES // GROUP
+    for _ in range(before + 1):
+        file.append(b"g" * GROUP)
+    assert calls == [*FILLING, 5, *[GROUP] * before, *[PIECE] * (FILL_BYTES // PIECE), GROUP]
+
+
+@pytest.mark.parametrize("size", [1000, GROUP])
+def test_behind_what_was_appended_there_are_zeros_to_the_end_of_the_space(file: OsFile, size: int) -> None:
+    parts = [bytes([1 + n % 250]) * size for n in range(SPACE_BYTES // size)]
     for part in parts:
         file.append(part)
     written = b"".join(parts)
@@ -63,7 +77,7 @@ def test_nothing_that_was_ever_written_is_filled_over(file: OsFile, seed: int) -
         if random.random() < 0.1:
             position = random.randrange(SPACE_BYTES)
             file.seek(position)
-        data = random.randbytes(random.choice([0, 1, 48, 1100, 20_000, 32 * 1024, 100_000]))
+        data = random.randbytes(random.choice([0, 1, 48, 1100, 20_000, 32 * 1024, GROUP, 100_000]))
         file.append(data)
         expected[position : position + len(data)] = data
         expected.extend(bytes(max(0, position + len(data) - len(expected))))
