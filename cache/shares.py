@@ -30,14 +30,14 @@ Beyond it a consumer that holds a delivery gets no other, so that a consumer tha
 DESTINATIONS_SHARE: Final = 0.5
 """Largest share of what the fixed parts leave for destinations and subscriptions, and the same for consumers."""
 EXISTING_SHARE: Final = 0.875
-"""Largest share for both together; the rest is for messages."""
+"""Largest share for destinations and consumers together; the rest is for messages."""
 TARGET_LISTS_SHARE: Final = 0.375
 """Part of the limit that the high watermarks of all TargetLists add up to."""
 READ_AHEAD_SHARE_MIN: Final = 0.5
 """Part of its high watermark to which reads fill a TargetList where memory is short. What is read is read once anyway,
 and takes room from arrivals, which need no read as long as they find some."""
 READ_AHEAD_STEPS: Final = 8
-"""That part comes in so many steps: some bytes more or less of fixed parts change nothing."""
+"""The part to which reads fill a list comes in so many steps, so that a few bytes of fixed parts change nothing."""
 LOW_WATERMARK_SHARE: Final = 0.5
 """The loader is called when this part of what is read ahead for a TargetList is left."""
 LARGE_MESSAGE_SHARE: Final = 0.125
@@ -65,9 +65,9 @@ UNMEASURED_BYTES_PER_SECOND: Final = 65536.0
 BYTES_PER_SECOND_MIN: Final = 1024.0
 """The lowest assumed rate, even of consumers that take nothing, so that no list holds an infinite supply."""
 HIGH_WATERMARK_BYTES_MIN: Final = 256 * 1024
-"""A slower list gets so much all the same, unless its fair share is less."""
+"""The least high watermark of a slow list, unless its fair share is less."""
 READ_AHEAD_BYTES_MIN: Final = 32 * 1024
-"""Reads fill a list so far all the same, unless its high watermark is less: a read brings several messages."""
+"""Reads fill a list at least so far, unless its high watermark is less: a read brings several messages."""
 NEAR_WATERMARKS: Final = 2
 """With at most so many fair shares of a list pending, arrivals behind a gap are kept: the list comes to them before
 long."""
@@ -108,7 +108,7 @@ def read_ahead_share(limit_bytes: int, available_bytes: int) -> float:
 
 def read_ahead_bytes(watermark_bytes: int, share: float) -> int:
     """Return how far reads fill a list with this high watermark."""
-    # Where it is all of it, the same number: each list keeps one object less.
+    # If reads fill the whole watermark, return the same object: each list then keeps one int less.
     return min(watermark_bytes, max(int(watermark_bytes * share), READ_AHEAD_BYTES_MIN))
 
 

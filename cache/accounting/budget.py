@@ -234,7 +234,7 @@ class Budget:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        # The requested limit: the limit is there, or falls to it.
+        # The requested limit. The present limit equals it, or falls to it.
         self.target_bytes = limit_bytes
         self.ceiling_bytes = limit_bytes
         self.held_bytes = 0
@@ -260,7 +260,7 @@ class Budget:
         return quota
 
     def quota_holder(self, name: str, quota: Quota) -> QuotaHolder:
-        """Add a holder with a quota. It counts as a part of the holder of that name."""
+        """Add a holder with a quota. What it holds counts as held by the holder of the same name."""
         holder = QuotaHolder(self, name, quota)
         self._quota_holders.append(holder)
         return holder

@@ -37,7 +37,7 @@ class HeadQueueCache(MessageCache):
 
     @property
     def stopped(self) -> tuple[int, ...]:
-        """Lanes with messages behind the head that only the journal has. O(such lanes)."""
+        """Lanes with messages behind the head that only the journal has. O(those lanes)."""
         return tuple(self._stopped_lanes)
 
     def fill(self, lane_number: int, message: StoredMessage) -> bool:

@@ -56,7 +56,7 @@ class HeldMessages:
         return bool(self._lanes.get(lane_number))
 
     def may_have(self, lane_number: int, last: int) -> bool:
-        """Return whether messages of the lane up to `last` may be here: any may be where one of the lane is.
+        """Return whether messages of the lane up to `last` may be here: true if any message of the lane is here.
 
         The SpillBuffer knows more, the lowest sequence of each lane.
         """

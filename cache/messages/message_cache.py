@@ -36,7 +36,7 @@ class CacheStatistics:
 
 
 def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
-    """Return the sum of the figures of several caches."""
+    """Return the sum of these statistics."""
     return CacheStatistics(
         sum(part.messages for part in parts),
         sum(part.bytes for part in parts),

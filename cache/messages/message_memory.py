@@ -30,9 +30,7 @@ class MessageMemory:
         head_queue_cache: HeadQueueCache,
         pending_cache: PendingCache,
     ) -> None:
-        # The holder of direct messages.
         self.lists_holder = lists_holder
-        # The holder of deliveries in flight.
         self.dispatch_holder = dispatch_holder
         self.head_queue_cache = head_queue_cache
         self.pending_cache = pending_cache

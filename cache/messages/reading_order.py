@@ -14,24 +14,24 @@ from ...store.numbering import BEHIND_ALL
 from ...store.structures.sequence_set import SequenceSet
 
 _NOBODY: Final = -BEHIND_ALL
-"""Where the reader is of what all readers have passed: so far behind that it never comes."""
+"""The reader of messages that all readers have passed: so far behind that it never comes."""
 
 
 class ReadingOrder:
     """Sequences in RAM by their distance from the reader that comes next. The owner's lock guards it.
 
-    What has left RAM otherwise may stand here until its turn comes, 16 bytes a run: the charge of each message that
-    takes no part in a delivery covers more than that.
+    A message that has left RAM otherwise may stand here until its turn comes, 16 bytes a run. The charge of a message
+    that takes no part in a delivery covers more than that.
     """
 
     __slots__ = ("_kept", "_fronts", "_farthest", "_is_arranged")
 
     def __init__(self) -> None:
         self._kept = SequenceSet()
-        # Where readers go on; in order, and behind _NOBODY, once they are arranged.
+        # Where readers go on. Once they are arranged: in order, and behind _NOBODY.
         self._fronts: list[int] = []
-        # A heap: of the messages between two fronts the last, as (the first front less its sequence, its sequence,
-        # that front). What was added since it was made is not in it, but the newest message is always looked at.
+        # A heap with the last message between each two fronts: (the front before it less its sequence, its sequence,
+        # that front). Messages that came since the heap was made are not in it; the newest one is always looked at.
         self._farthest: list[tuple[int, int, int]] = []
         self._is_arranged = False
 

@@ -104,7 +104,7 @@ class SharedCache:
         self._cache.follow_readers(self._lane_number, fronts)
 
     def discard_before(self, sequence: int) -> None:
-        """Drop messages that no reader will look for any more. O(those)."""
+        """Drop messages that no reader will look for any more. O(messages dropped)."""
         self._cache.discard_before(self._lane_number, sequence)
 
 

@@ -19,9 +19,9 @@ from ..messages.held_messages import HeldMessages
 
 BATCH_MESSAGES: Final = 256
 BATCH_BYTES: Final = 256 * 1024
-"""Charge of a batch. A write costs so much more than a message that it should have many messages."""
+"""Charge of a batch: a write costs much more than a message, so it should have many."""
 FREEING_BYTES: Final = 4 * 1024
-"""Charge of one key from which on a write surely frees memory. The places of a single message take 1.2 KiB."""
+"""With this charge or more of one key, a write surely frees memory. The places of a single message take 1.2 KiB."""
 
 
 class FanOutPool:
@@ -61,9 +61,7 @@ class SpillBuffer(HeldMessages):
         self._bytes: dict[int, int] = {}
         # For each key, a sequence that is not above any of its messages.
         self._floors: dict[int, int] = {}
-        # Pools by number.
         self._pools: dict[int, FanOutPool] = {}
-        # The pool of each lane that shares.
         self._pool_of: dict[int, FanOutPool] = {}
         # Pool and sequence of the message that the lanes are just getting. It waits until all have it.
         self.arriving: tuple[int, int] | None = None

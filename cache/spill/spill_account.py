@@ -179,7 +179,7 @@ class OwnedAccount:
         arrivals = self._arrivals
         if arrivals.free_bytes < charge_bytes and self._holder.reserve(charge_bytes):
             return True
-        # What is free may be needed for the last bytes, which come first.
+        # The last bytes come first, and may need what is free.
         return arrivals.reserve(charge_bytes) or self._holder.reserve(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:

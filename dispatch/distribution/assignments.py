@@ -48,9 +48,9 @@ class CommonSelectorGroup(SelectorGroup):
     def __init__(self, assignments: Assignments, selector: Selector | None) -> None:
         super().__init__(selector)
         self.assignments = assignments
-        # Messages that it has passed because a consumer of another selector group owns their group.
+        # Messages that these lists have passed because a consumer of another selector group owns their group.
         self.withheld: dict[CoreConsumer, _Passed] = {}
-        # Messages that it has passed because a consumer of another selector group has a higher priority.
+        # Messages that these lists have passed because a consumer of another selector group has a higher priority.
         self.reserved_for: dict[CoreConsumer, _Passed] = {}
         # Promises by bucket, for groups without an owner.
         self.promises: dict[int, _Promise] = {}
@@ -72,7 +72,7 @@ class CommonSelectorGroup(SelectorGroup):
                     self._call(self._waiting_consumers.pop(priority), ready)
 
     def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
-        """Wake as `wake` does: who takes nothing, because a message is for another consumer, wakes no other one."""
+        """Wake as `wake` does: a consumer that takes nothing, because the message is another's, wakes no other one."""
         self.wake(ready)
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
@@ -171,9 +171,9 @@ class OwnSelectorGroup(SelectorGroup):
         idle = common.idle.get(owner.priority)
         if idle is None:
             idle = common.idle[owner.priority] = IdleConsumers(common.assignments.message_groups.owned)
-        # The idle consumers of its priority, which contain the owner while its last take found nothing.
+        # The idle consumers of the owner's priority. The owner is one of them while its last take found nothing.
         self.idle = idle
-        # Number of takes of the queue that had been served when its owner was served last.
+        # How many takes of the queue had got a message when the owner last got one.
         self.served = 0
 
     @property
@@ -341,7 +341,7 @@ class Assignments:
 
     def _request(self, target: TargetList) -> None:
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
-            # Each load that ends calls this. For a list that waits, the loader would take memory from others.
+            # Each load that ends calls this. The loader would take memory from others for a list that waits for memory.
             if not self._dispatch_area.is_waiting(target):
                 self.loads.request(target)
 
@@ -451,7 +451,7 @@ class Assignments:
 
 
 def _runs_for(consumer: CoreConsumer, lane: LaneState, passed: dict[CoreConsumer, _Passed]) -> SequenceSet:
-    """Return the runs of a lane that are kept for a consumer. It is new if there are none."""
+    """Return the runs of a lane that are kept for a consumer, made if there are none."""
     return passed.setdefault(consumer, {}).setdefault(lane, SequenceSet())
 
 

@@ -63,7 +63,7 @@ class _Line:
     def __init__(self) -> None:
         self._consumers: set[CoreConsumer] = set()
         self._arrivals = 0
-        # By priority and arrival. Consumers that have left may still be here, but at most as many as have not.
+        # By priority and arrival. Consumers that have left may still be here, but no more of them than of the others.
         self._heap: list[tuple[int, int, CoreConsumer]] = []
 
     def join(self, consumer: CoreConsumer) -> None:

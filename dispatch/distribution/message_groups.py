@@ -52,7 +52,7 @@ def _place(lane: LaneState, sequence: int) -> tuple[int, int, int]:
 def _find(places: list[tuple[int, int, int]], lane: LaneState, sequence: int) -> int:
     if lane.is_persistent:
         return bisect_left(places, (sequence, 1, 0))
-    # Its place among the messages of the other lane can't be found any more once those are gone.
+    # Once the messages of the other lane are gone, the place among them can't be computed.
     return next(at for at, place in enumerate(places) if place[1:] == (0, sequence))
 
 
@@ -87,9 +87,8 @@ class MessageGroups:
         self._owned: dict[CoreConsumer, int] = {}
         # By owner, then by bucket and priority: the last place that is assigned to the owner.
         self._last_assigned: dict[CoreConsumer, dict[tuple[int, int], tuple[int, int, int]]] = {}
-        # By lane and sequence: the halt that each message causes that comes back later.
+        # By lane and sequence: the halt that a message causes which comes back later.
         self._halting: dict[LaneState, dict[int, _Halt]] = {}
-        # Halts by group and priority.
         self._halts: dict[tuple[str, int], _Halt] = {}
 
     @property
@@ -99,7 +98,7 @@ class MessageGroups:
 
     @property
     def halted_bytes(self) -> int:
-        """The charge for messages that halt their groups, and for those that wait for them. O(those)."""
+        """The charge for messages that halt their groups, and for those that wait for them. O(those messages)."""
         return sum(halt.held_bytes for halt in self._halts.values())
 
     # ------------------------------------------------------------------ owners
@@ -193,7 +192,7 @@ class MessageGroups:
         return None if halt is None else halt.group
 
     def halting(self, lane: LaneState, first: int, last: int) -> list[int]:
-        """Return which messages of a run halt their groups, in order. O(those, or the run)."""
+        """Return which messages of a run halt their groups, in order. O(messages that halt a group, or the run)."""
         halting = self._halting.get(lane, {})
         if last - first < len(halting):
             return [sequence for sequence in range(first, last + 1) if sequence in halting]

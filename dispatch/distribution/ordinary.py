@@ -12,7 +12,7 @@ from .distribution_parts import DistributionParts
 
 
 class OrdinaryDistribution(Distribution):
-    """The distribution of all queues without groups and priorities. One object serves all of them and knows none."""
+    """The distribution of all queues without groups and priorities. One object serves all and knows none of them."""
 
     is_ordinary = True
     keeps_open = False

@@ -32,7 +32,7 @@ class Precedence:
         self._queue = queue
         self._message_groups = message_groups
         self._assigned = assigned
-        # Its consumers by priority, each with the selector group that it shares with others.
+        # The queue's consumers by priority, each with the selector group that it shares with others.
         self._ranks: dict[int, dict[CoreConsumer, SelectorGroup]] = {}
         # The priorities, highest first.
         self._priorities: list[int] = []

@@ -37,7 +37,7 @@ class Rebalancing:
         part = -(-sum(counts.values()) // max(len(consumers), 1))
         if len(counts) < 2 or counts.get(assigned.owner, 0) >= sum(counts.values()) // len(counts):
             return False
-        # A list, so that each of them is asked.
+        # A list and no generator, so that `any` asks each owner.
         return any([self._release(other, count - part) for other, count in counts.items() if count > part])
 
     def take_all(self, consumer: CoreConsumer) -> None:

@@ -390,7 +390,7 @@ class TracePlayer:
         self.hits = 0
         # Deliveries in another place than in the trace.
         self.strays = 0
-        # Deliveries that this limit has no room for beside all that the trace has in flight then. They are no hits.
+        # Deliveries for which this limit has no room beside what the trace has in flight then. They are no hits.
         self.held_back = 0
         # Takes that found nothing in RAM and had to wait for a read.
         self.waits = 0

@@ -71,7 +71,7 @@ class _LaneProgress:
     __slots__ = ("trace_number", "noted")
 
     def __init__(self, trace_number: int, noted: int) -> None:
-        # The number by which the trace knows the lane: they are counted as they come.
+        # The number of the lane in the trace, which counts lanes as they come.
         self.trace_number = trace_number
         # Arrivals before this sequence are recorded.
         self.noted = noted
@@ -400,7 +400,7 @@ def header_of(settings: Settings) -> TraceHeader:
 class RecordedDispatchArea(DispatchArea):
     """A DispatchArea that reports its events to a recorder.
 
-    It is a subclass, and no observer as RecordedTraffic is, because every message passes `dispatch_one` and `settle`: a
+    It is a subclass, unlike the observer RecordedTraffic, because every message passes `dispatch_one` and `settle`: a
     store without a recording pays nothing there.
     """
 

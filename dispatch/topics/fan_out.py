@@ -52,7 +52,6 @@ class FanOut:
         # Number of the pool in which lanes without room share messages.
         self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
         self.next_sequence = lanes.take_sequence(self.pool)
-        # Content bytes of all messages sent.
         self.sent_bytes = 0
         topic.parts.destination_memory.charge(FAN_OUT_BYTES)
         # Number of sequences that no sent message has: given to one subscription, refused, or from before the topic
@@ -107,7 +106,7 @@ class FanOut:
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes | None) -> int:
         """Give a message to each subscription that wants it, or to none; return its sequence.
 
-        It is one function, because each call more would be made for each message of each subscription.
+        All of it is one function, because a call more would be made for each message of each subscription.
         """
         if not self.destination.is_open:
             raise Closed("the topic")

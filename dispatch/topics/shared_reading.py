@@ -98,11 +98,11 @@ class SharedReading:
     # ------------------------------------------------------------------ what was read for one, and is kept for others
 
     def note_fronts(self, load: Load[TargetList], fronts: list[int], mean_bytes: float) -> int:
-        """Note who is near after a load. Return the first sequence that others need of it soon; UNLIMITED: nobody does.
+        """Note who is near after a load. Return the first sequence that others soon need; UNLIMITED: nobody.
 
         fronts: those of the other subscriptions. mean_bytes: what one message takes in RAM on average.
         """
-        # Messages farther off would leave the cache before they are needed.
+        # The cache would give messages farther off back before they are needed.
         reach = int(self.cache.share_bytes / 2 / mean_bytes)
         at = load.target.first_to_load
         self.is_followed = any(at - reach <= front <= at for front in fronts)

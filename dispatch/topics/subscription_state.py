@@ -86,7 +86,7 @@ class SubscriptionRegistry(ABC):
 
 
 class SubscribedTopicState(NamedDestinationState):
-    """Dispatch's state of a topic as its subscriptions know it: which there are, and what they share.
+    """Dispatch's state of a topic as its subscriptions know it: which subscriptions there are, and what they share.
 
     The state lock guards it.
     """

@@ -85,7 +85,7 @@ class TopicState(SubscribedTopicState):
         return self.subscribers.topic_lanes(self.number)
 
     def catch_up(self) -> None:
-        """Free messages that no subscription needs, a few blocks at a time. The next checkpoint goes on if need be."""
+        """Free messages that no subscription needs, a few blocks at a time. The next checkpoint frees the others."""
         self.subscribers.remove_unneeded_part()
 
     def qualified_names(self) -> list[str]:

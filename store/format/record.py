@@ -154,7 +154,7 @@ KIND_NAMES: Final = {
 LOST_BYTES: Final = HEADER_BYTES + 8
 
 TRANSACTIONAL: Final = 0x20
-"""Flag of a slice of a transaction. It takes effect only with the commit, which gives it its sequences.
+"""Flag of a slice of a transaction. Its messages count with the commit only, which gives them sequences.
 
 The field of the first sequence has the transaction's number.
 """

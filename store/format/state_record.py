@@ -75,7 +75,7 @@ def kind_of(flags: int) -> int:
 
 
 class Subscription(NamedTuple):
-    """A durable subscription. It has a number like destinations, which is never used again."""
+    """A durable subscription. Subscriptions and destinations share one numbering, and no number is used again."""
 
     number: int
     topic: int

@@ -141,7 +141,7 @@ class Block:
         self.lengths.extend([0] * missing)
 
     def move(self, data_log: int, offset: int, first: int, lengths: array[int]) -> None:
-        """Place the messages from index `first` on in one record. They are pending, whatever was known of them."""
+        """Place the messages from index `first` on in one record. They are pending again if they were gone."""
         behind = first + len(lengths)
         self.fill(behind)
         self.lengths[first:behind] = lengths

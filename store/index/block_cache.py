@@ -38,7 +38,6 @@ class BlockLane(JournaledLane):
         self.cache = cache
         # The block to which messages are added, while it is in RAM.
         self.tail: Block | None = None
-        # The blocks in RAM, by number.
         self.resident: dict[int, Block] = {}
         # Numbers of the blocks with a pending message, in RAM or on disk.
         self.blocks = SequenceSet()
@@ -294,7 +293,7 @@ class BlockCache:
         self._packed_bytes = 0
 
     def checkpointed(self, lane: BlockLane, block: Block, *, is_stored: bool) -> None:
-        """Mark a block of take_dirty clean, or dirty again if it was not stored. It is in RAM and was not changed."""
+        """Mark a block of take_dirty clean, or dirty again if it was not stored. It is in RAM, unchanged."""
         if is_stored:
             self._clean[lane.number, block.number] = block
         else:

@@ -11,8 +11,8 @@ class DataLogUse:
     def __init__(self) -> None:
         self.pending_messages = 0
         self.pending_bytes = 0
-        # Other data logs whose messages records in this one acknowledged or relocated. These messages would come back
-        # if this data log were deleted before those.
+        # Other data logs with messages that records in this one acknowledged or relocated. If this data log were
+        # deleted before those, their messages would come back.
         self.acked_data_logs: set[int] = set()
         # Other data logs with messages of transactions that a record in this one commits.
         self.committed_data_logs: set[int] = set()

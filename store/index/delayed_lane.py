@@ -37,7 +37,7 @@ class DelayedLane(BlockLane):
         return DelayedBlock.unpack(block_number, packed)
 
     def put(self, first: int, last: int, due_at: int) -> None:
-        """Let first..last wait until this time, whatever was known of them. O(messages)."""
+        """Let first..last wait until this time, even if they waited for another. O(messages)."""
         for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
             base = number << BLOCK_SHIFT
             block = self.block(number)

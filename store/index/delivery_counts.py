@@ -176,7 +176,7 @@ class DeliveryCountTable:
         return self._lanes.get(lane_number)
 
     def is_recorded(self, lane_number: int) -> bool:
-        """Return whether the journal has the counts of this lane. It has none for lanes that end with the process."""
+        """Return whether the journal has the counts of this lane: not if the lane ends with the process."""
         return lane_number < NON_PERSISTENT and lane_number >> LANE_SHIFT not in self.local
 
     def put(self, lane_number: int, first: int, last: int, attempts: int) -> None:

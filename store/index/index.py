@@ -87,7 +87,6 @@ class Index:
         self.uses: dict[int, DataLogUse] = {}
         self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
         self.fingerprints = Fingerprints(self.cache, read_fingerprints)
-        # Delivery counts of messages that came back.
         self.delivery_count_table = delivery_count_table or DeliveryCountTable()
         # Makes the lanes of topics, once it is known which destinations are topics.
         self.topics: LaneMaker = _NoTopics()
@@ -330,8 +329,8 @@ class Index:
                 self._lanes_account.release(INDEX_LANE_BYTES)
 
     def supersede(self, data_log: int, by_data_log: int) -> None:
-        """Let one record in by_data_log, which names all remaining messages of data_log, stand for the acks of the
-        others.
+        """Let one record in by_data_log, which names all remaining messages of data_log, replace the acks of its
+        other messages.
         """
         for use in self.uses.values():
             use.acked_data_logs.discard(data_log)

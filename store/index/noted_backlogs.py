@@ -18,7 +18,7 @@ from .subscription_table import Cursors
 
 
 class NotedBacklogs:
-    """What durable subscriptions had not acknowledged of a topic's lane at some moment. It is read without the lock."""
+    """What durable subscriptions had not acknowledged of a topic's lane at some moment. Reading it needs no lock."""
 
     __slots__ = (
         "_numbers",

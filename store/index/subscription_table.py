@@ -26,7 +26,7 @@ from ..format.state_record import (
 SUBSCRIPTION_ROW_BYTES: Final = 40
 """Charge of a row, without its name and selector."""
 CURSOR_BYTES: Final = 40
-"""Charge of a cursor. Both were measured with tracemalloc over 10,000, with what the columns reserve in advance."""
+"""Charge of a cursor. It and that of a row were measured with tracemalloc over 10,000, with the columns' spare room."""
 
 
 def _row_charge(row_bytes: int) -> int:

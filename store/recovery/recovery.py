@@ -192,7 +192,7 @@ class Recovery:
         # The greatest durable end that is known.
         self.durable_end = max(known_durable_end or 0, marker.durable_end if marker else 0, marked_end)
         self._accepts_loss = known_durable_end is not None
-        # Lane -> lower bound of its next sequence, from an index that knew more than the journal that is left.
+        # Lane -> lower bound of its next sequence, from an index that knew more than is left of the journal.
         self._least_sequences: dict[int, int] = {}
         # Destinations and subscriptions in that index.
         self._known = StateRecord()
@@ -238,7 +238,7 @@ class Recovery:
             raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
 
     def _part_with_leftovers(self) -> None:
-        """Count dropped data logs that are not unlinked yet no more, neither in the journal nor in the index."""
+        """Leave dropped data logs that are not unlinked yet out of the counts of journal and index."""
         result, expected = self._result, self.replay.expected
         if self._accepts_loss:
             # The newest one was set aside because nothing in it could be read.

@@ -40,7 +40,7 @@ from .quarantine import PART_BYTES_MAX, is_copy, quarantine_bytes
 logger = LateLogger("forebay.store.recovery")
 
 LOST_DATA_LOG_BYTES: Final = DATA_LOG_HEADER_BYTES + LOST_BYTES
-"""Size of a data log that replaces one of which nothing is left."""
+"""Size of a data log that replaces a lost one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class Repair:
         data, name = file.read(offset, min(length, PART_BYTES_MAX)), damage_name(data_log, offset)
         if not data:
             return 0
-        # A part of that name may be of damage that an earlier open repaired there.
+        # An earlier open may have repaired damage at this place, and kept a part of this name.
         is_there = self._disk.exists(name)
         is_kept = is_copy(self._disk, name, data) if is_there else quarantine_bytes(self._disk, name, data)
         return len(data) if is_kept else 0

@@ -135,7 +135,7 @@ class Replay:
         """Forget what records have said about the state, before a full replay.
 
         Lengths of slices stay: they are known by place, and no replay changes what is there. An announcement may stay
-        too: its lane is none of the index any more, and the next record ends it.
+        too: the index does not have its lane any more, and the next record ends it.
         """
         self._journaled.reset()
         self.destinations.clear()
@@ -144,7 +144,7 @@ class Replay:
         self._deleted.clear()
 
     def apply(self, file: File, position: int, record: Header, head: bytes) -> None:
-        """Apply a record of that file. RecordDamaged: it says what is not possible."""
+        """Apply a record of that file. RecordDamaged: the record says something impossible."""
         index, data_log = self._index, position >> OFFSET_BITS
         payload = decode(record, head)
         announced, self._announced = self._announced, None
@@ -511,7 +511,7 @@ class Replay:
             self._index.forget(number)
 
     def apply_state(self, state: StateRecord) -> None:
-        """Agree with a state record. What it does not name is deleted, because records of that may be gone already."""
+        """Delete what a state record does not name: the records of the deletion may be gone. Take over the rest."""
         for number in self.destinations.keys() - {destination.number for destination in state.destinations}:
             self._delete(number)
         self.register(state.destinations)

@@ -225,7 +225,7 @@ def examine_all(
         facts = known.get(data_log) or examine_one(data_log, file)
         if unsealed is not None:
             earlier, still_open = unsealed
-            # Yield it even if it was deleted: the record of that may be behind what was read of this data log.
+            # Yield it even if it was deleted: the record of its deletion may be behind what was read of this data log.
             yield earlier if facts.header is None else examine_one(earlier.data_log, still_open)
         unsealed = None if facts.is_sealed else (facts, file)
         if facts.is_sealed:

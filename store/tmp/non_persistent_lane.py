@@ -74,7 +74,6 @@ class NonPersistentLane(PendingLane):
         self._has_times_ahead = False
         self._account = account
         self._blocks: dict[int, NonPersistentBlock] = {}
-        # Numbers of the blocks.
         self._numbers = SequenceSet()
         # Lengths in the block to which messages are added.
         self._tail = array("I")

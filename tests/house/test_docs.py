@@ -216,7 +216,8 @@ def test_classes_and_methods_that_docstrings_name_exist() -> None:
 
 @pytest.mark.parametrize("page", [page for page in DOCS if page.startswith("docs/internals/")])
 def test_what_a_page_names_is_a_name_of_the_source(page: str) -> None:
-    named = re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)(?:\(\))?`", FENCED.sub("", TEXTS[page]))
+    """Constants too: a page that names one need not repeat its number."""
+    named = re.findall(r"`([a-z]+(?:_[a-z0-9]+)+|[A-Z]+(?:_[A-Z0-9]+)+)(?:\(\))?`", FENCED.sub("", TEXTS[page]))
     assert not set(named) - names_of_the_source()
 
 

@@ -1,4 +1,4 @@
-"""The generated parts of the documentation: tables of settings, policies and ActiveMQ properties, and two pictures.
+"""The generated parts of the documentation: tables of settings, policies, properties and files, and two pictures.
 
 `make docs-tables` writes them. tests/house/test_docs.py fails where a page has another text.
 """
@@ -85,6 +85,27 @@ def _written(value: object) -> str:
     if isinstance(value, str):
         return f'"{value}"'
     return f"{value:_}" if type(value) is int else repr(value)
+
+
+def core_files() -> str:
+    """Return the files of dispatch.core as a Markdown table, made from their docstrings."""
+    return _files_table("dispatch/core")
+
+
+def consumer_files() -> str:
+    """Return the files of dispatch.consumer as a Markdown table, made from their docstrings."""
+    return _files_table("dispatch/consumer")
+
+
+def _files_table(package: str) -> str:
+    """Return each file of a package, and of those in it, with the first paragraph of its docstring."""
+    lines = ["| file | says of itself |", "|---|---|"]
+    for path in sorted((ROOT / package).rglob("*.py")):
+        if path.stem != "__init__":
+            text = inspect.cleandoc(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+            first = " ".join(text.partition("\n\n")[0].split())
+            lines.append(f"| `{path.relative_to(ROOT).as_posix()}` | {_in_a_cell(first)} |")
+    return "\n".join(lines)
 
 
 def errors_tree() -> str:
@@ -372,6 +393,8 @@ BLOCKS = {
     "docs/reference/log-events.md": ("events", events_table),
     "docs/guide/migrating-from-activemq.md": ("activemq", properties_table),
     "docs/internals/layers.md": ("layers", layers_list),
+    "docs/internals/dispatch-core.md": ("files", core_files),
+    "docs/internals/dispatch-consumer.md": ("files", consumer_files),
 }
 """Page, name of the block in it, and what makes the block."""
 
