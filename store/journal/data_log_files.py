@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..disk.disk import NO_SPACE, Directory, Disk, File, known_free_bytes
 from ..disk.layout import JOURNAL, data_log_name
 from .data_log import DATA_LOG_HEADER_BYTES
-from .reserve import LAST_BYTES, DiskReserve
+from .reserve import DROPS_BYTES, DiskReserve
 
 
 class NewDataLog(NamedTuple):
@@ -47,7 +47,7 @@ class DataLogFiles:
             if error.errno not in NO_SPACE or not self._reserve.is_kept:
                 raise
         wanted = self._file_bytes // 2
-        while wanted >= 2 * LAST_BYTES:
+        while wanted >= 2 * DROPS_BYTES:
             if 2 * wanted <= known_free_bytes(self._disk):  # the index needs some of the space
                 with suppress(OSError):
                     return NewDataLog(self._create(data_log, wanted), wanted, is_makeshift=True)
