@@ -639,7 +639,7 @@ class Journal:
                     self.open_data_logs.note_synced(unsynced)
                 if journal_end > self.durable_end:
                     self.durable_end = journal_end
-                    self._stamp = stamp(self.epoch, journal_end)
+                    self._stamp = stamp(self.epoch, journal_end)  # _restamp, written inline
                 self._sync_listener()
         return True
 
