@@ -98,8 +98,13 @@ class OsFile:
 
     @property
     def is_filled_ahead(self) -> bool:
-        """Whether the preallocated space is filled ahead of small appends, which thus always find room."""
+        """Whether the preallocated space is filled ahead of small appends."""
         return self._fillable > 0
+
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes from the file's start that were written, even if with zeros: an append there always finds room."""
+        return self._filled
 
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it.

@@ -46,6 +46,14 @@ def test_the_space_that_comes_next_is_filled_when_the_last_is_used_up(file: OsFi
     assert calls == [*FILLING, 1024]
 
 
+def test_a_file_says_how_far_it_is_filled(file: OsFile) -> None:
+    assert file.is_filled_ahead and file.filled_bytes == 0
+    file.append(b"x")
+    assert file.filled_bytes == FILL_BYTES
+    file.append(b"l" * FILL_BYTES)
+    assert file.filled_bytes == FILL_BYTES + 1
+
+
 def test_behind_what_was_appended_there_are_zeros_to_the_end_of_the_space(file: OsFile) -> None:
     parts = [bytes([1 + n % 250]) * 1000 for n in range(SPACE_BYTES // 1000)]
     for part in parts:
@@ -136,7 +144,7 @@ def test_where_zeros_cannot_be_written_the_append_says_whether_it_can(
     monkeypatch.setattr(os_file, "_write", refuse)
     file.append(b"x" * 200)
     file.append(b"y" * 200)
-    assert tried == [PAGE, 200, 200]
+    assert tried == [PAGE, 200, 200] and file.filled_bytes == 400
     assert file.read(0, 500) == b"x" * 200 + b"y" * 200 + bytes(100)
 
 
