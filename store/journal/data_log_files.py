@@ -70,6 +70,11 @@ class DataLogFiles:
             file, capacity = reserved
             return NewDataLog(file, capacity, is_makeshift=True)
 
+    def replace_by_reserve(self, data_log: int) -> NewDataLog | None:
+        """Make the reserve the data log of this id, in place of one that could not be begun. None: there is none."""
+        reserved = self._reserve.take(data_log_name(data_log), 1)
+        return None if reserved is None else NewDataLog(*reserved, is_makeshift=True)
+
     def _create(self, data_log: int, size: int) -> File:
         """Create a file with reserved space and no content."""
         file = self._disk.open(data_log_name(data_log), create=True)

@@ -477,6 +477,8 @@ class Journal:
         if fullness.is_beyond(kind, self.offset + size, len(self._offsets)):
             if len(self._offsets) > 1:
                 self.roll(size, is_adding=is_adding)
+                if is_adding and fullness.is_makeshift:
+                    fullness.require_space(size, flags, self.refill)
                 fullness.keep_space_for_acks(kind, size, self.offset)
             if fullness.is_admitting:  # a record that is larger than a file gets a larger file
                 self._unchecked_end = max(self.offset + size, self._unchecked_end)
@@ -554,7 +556,14 @@ class Journal:
         self.sizes[old_id] = self.offset
         self._sealed_bytes += self.offset
         try:
-            self._start_data_log(next_id, new)
+            try:
+                self._start_data_log(next_id, new)
+            except OSError as error:
+                # There is space for a data log, but not for a record that is larger: the reserve has more.
+                reserved = self.files.replace_by_reserve(next_id) if error.errno in NO_SPACE else None
+                if reserved is None:
+                    raise
+                self._start_data_log(next_id, reserved)
         except OSError as error:
             raise self.fail("the next data log could not be begun", error) from error
 
