@@ -141,9 +141,8 @@ class Journal:
         # See `tell_of_syncs`.
         self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
-        # Single messages that are written with the next sync. See `_gather`.
+        # Single messages that are written with the next sync; up to which offset; up to which one space is filled.
         self._gathered: list[bytes] = []
-        # The offset up to which messages are gathered, and the one up to which space is known to be filled.
         self._gather_end = self._filled_end = 0
         # Where the fast path of the newest data log ends; or _ASK_EACH_TIME, or _REFUSE_ALL.
         self._unchecked_end = _REFUSE_ALL
