@@ -209,7 +209,9 @@ class Forebay:
 
         For data logs and the whole store it reads the index, including its part on disk, and a record for each holder:
         about 50 ms for a million pending messages. No other call waits for it longer than a few milliseconds. For a
-        queue, a topic or a consumer it takes O(in flight there), under the state lock.
+        queue, a topic or a consumer it takes O(in flight there), under the state lock. What is due happens first, as in
+        a `take`: messages whose delay is over are offered, and deliveries after their ack deadline come back. Nothing
+        else changes.
 
         Args:
             subject: The id of a data log (why it remains), a queue or its name (who holds its messages), a topic or its

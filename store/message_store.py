@@ -99,7 +99,10 @@ class MessageStore:
     def add_expiring(
         self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, expires_at: int
     ) -> int:
-        """Add one message that expires as `add` does. Its properties must say the same time. Requires: the lock."""
+        """Add one message that expires, and otherwise as `add` does. Its properties must say the same time.
+
+        Requires: the lock.
+        """
         try:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
             if not lane.is_unread:

@@ -1,9 +1,10 @@
 """Overdraft: charges that can't be refused, and charges that last until the last reference to an object is dropped.
 
 Something that is made in any case, such as a list for a message on its way, is charged if there is room. Otherwise its
-charge is *owed*: it is made as soon as memory comes free, before anything else of that holder. An object that the
-library has finished with but a host still refers to, such as the state of a closed queue, has a LastingCharge, which
-ends with the object.
+charge is *owed*. What is owed is charged together, by the first `pay_owed` that finds room for all of it: each release
+calls it, and so does the maintenance once a second. Nothing waits for that, so a later charge that fits comes first. An
+object that the library has finished with but a host still refers to, such as the state of a closed queue, has a
+LastingCharge, which ends with the object.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Overdraft:
         return self._lasting_bytes
 
     def charge(self, charge_bytes: int) -> None:
-        """Charge now, or as soon as there is room."""
+        """Charge now if there is room; else owe it. What is owed already does not come first."""
         if not self.holder.reserve(charge_bytes):
             self.owed_bytes += charge_bytes
 
@@ -65,7 +66,7 @@ class Overdraft:
         return lasting
 
     def pay_owed(self) -> None:
-        """Release the lasting charges that have ended, and make owed charges if there is room now."""
+        """Release the lasting charges that have ended, and charge what is owed if there is room for all of it now."""
         while self._ended:
             charge_bytes = self._ended.popleft()
             self._lasting_bytes -= charge_bytes

@@ -62,6 +62,20 @@ class HeldMessages:
         """
         return bool(self._lanes.get(lane_number))
 
+    def discard_run(self, lane_number: int, first: int, last: int) -> None:
+        """Drop the lane's messages of a run. O(messages of the run, or that are here: the fewer of the two)."""
+        held = self._messages_for(lane_number)
+        if last - first < len(held):
+            for sequence in range(first, last + 1):
+                self.take(lane_number, sequence)
+            return
+        for sequence in [sequence for sequence in held if first <= sequence <= last]:
+            self.take(lane_number, sequence)
+
+    def _messages_for(self, lane_number: int) -> dict[int, StoredMessage]:
+        """Return messages that contain all of the lane."""
+        return self._lanes.get(lane_number, {})
+
     def discard_lane(self, lane_number: int) -> None:
         """Drop all messages of a lane. O(messages of the lane here)."""
         messages = self._lanes.get(lane_number)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..accounting.budget import Holder
@@ -127,10 +128,19 @@ class MessageCache(HeldMessages):
         while messages and (first := next(iter(messages))) < sequence:
             self.take(lane_number, first)
 
-    def discard_runs(self, lane_number: int, gone: SequenceSet) -> None:
-        """Drop the lane's messages that are gone. O(messages of the lane here)."""
-        for sequence in [sequence for sequence in self._lanes.get(lane_number, ()) if sequence in gone]:
-            self.take(lane_number, sequence)
+    def discard_runs(self, lane_number: int, gone: SequenceSet, end: int = BEHIND_ALL) -> None:
+        """Drop the lane's messages that are gone and come before `end`. O(those that are gone, or that are here).
+
+        Of the two it goes through the fewer: all that a lane ever had may be gone, and a cache may have very much.
+        """
+        held = self._lanes.get(lane_number, {})
+        if gone.count < len(held):
+            found = [sequence for first, last in gone for sequence in range(first, last + 1)]
+        else:
+            found = [sequence for sequence in held if sequence in gone]
+        for sequence in found:
+            if sequence < end:
+                self.take(lane_number, sequence)
 
     def statistics(self) -> CacheStatistics:
         """Return the figures of the cache. O(lanes)."""

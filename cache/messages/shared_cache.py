@@ -93,11 +93,12 @@ class SharedCache:
         return True
 
     def discard_runs(self, lane_number: int, gone: SequenceSet) -> None:
-        """Drop messages that are gone for this reader, unless another reader may look for them."""
+        """Drop messages that are gone for this reader, unless another reader may look for them.
+
+        O(readers), and as MessageCache.discard_runs.
+        """
         if self.may_have(lane_number, gone.last):
-            for first, last in gone:
-                for sequence in range(first, min(last + 1, self._others)) if self._others > first else ():
-                    self._cache.take(self._lane_number, sequence)
+            self._cache.discard_runs(self._lane_number, gone, self._others)
 
     def follow_readers(self, fronts: list[int]) -> None:
         """Note where all readers go on: what is farthest ahead of them leaves first. O(1): the list is kept."""

@@ -169,6 +169,10 @@ class SpillBuffer(HeldMessages):
         key = lane_number if pool is None else pool.number
         return bool(self._lanes.get(key)) and self._floors[key] <= last
 
+    def _messages_for(self, lane_number: int) -> dict[int, StoredMessage]:
+        pool = self._pool_of.get(lane_number)
+        return super()._messages_for(lane_number if pool is None else pool.number)
+
     def discard_lane(self, lane_number: int) -> None:
         """Drop everything that only this lane needs; the lane leaves its pool. O(messages of its pool here)."""
         pool = self._pool_of.pop(lane_number, None)

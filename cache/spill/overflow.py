@@ -265,8 +265,7 @@ class Overflow:
             self.storage.remove(lane.number, first, last)
         for cache in self._caches[lane.number] if lane.is_copied else self._buffers:
             if cache.may_have(lane.number, last):
-                for sequence in range(first, last + 1):
-                    cache.take(lane.number, sequence)
+                cache.discard_run(lane.number, first, last)
         return removed
 
     def acknowledge_one(self, lane: NonPersistentLane, sequence: int) -> int:

@@ -21,9 +21,9 @@ AHEAD_BYTES: Final = 16 * 1024
 OWNER_AHEAD_BYTES: Final = 860
 """The places of each further lane whose messages of a batch are in three runs between its earlier ones."""
 
-LAST_BYTES: Final = 32 * OVERHEAD_BYTES
+REFERENCES_BYTES: Final = 32 * OVERHEAD_BYTES
 """Bytes that no place takes. Lists may load references for them, so that consumers get batches when RAM is full."""
-FIRST_BYTES: Final = 4 * OVERHEAD_BYTES
+FIRST_REFERENCES_BYTES: Final = 4 * OVERHEAD_BYTES
 """The part of these for lists that have nothing else: one reference each."""
 
 
@@ -46,12 +46,12 @@ class SpillAccount:
     @property
     def lent_bytes(self) -> int:
         """Bytes that are missing of the last ones."""
-        return LAST_BYTES - self.last_bytes
+        return REFERENCES_BYTES - self.last_bytes
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing is missing, neither ahead nor of the last bytes."""
-        return self.ahead_bytes == self._wanted_bytes and self.last_bytes == LAST_BYTES
+        return self.ahead_bytes == self._wanted_bytes and self.last_bytes == REFERENCES_BYTES
 
     def hold_for(self, lanes: int) -> None:
         """Hold enough ahead for batches of so many lanes."""
@@ -86,7 +86,9 @@ class SpillAccount:
     def lend(self, to: Holder, charge_bytes: int, kept_bytes: int) -> bool:
         """Lend some of the last bytes to a holder; return whether there were enough.
 
-        The borrower releases them. No message arrives before FIRST_BYTES are back. kept_bytes: left for others.
+        The borrower releases them. No message arrives before FIRST_REFERENCES_BYTES are back.
+
+        kept_bytes: left for others.
         """
         if charge_bytes > self.last_bytes - kept_bytes:
             return False
@@ -98,11 +100,11 @@ class SpillAccount:
         """Reserve the missing last bytes; return whether there are enough for lists without any message."""
         lent_bytes = self.lent_bytes
         if lent_bytes and self.holder.reserve_beside_quotas(lent_bytes):
-            self.last_bytes = LAST_BYTES
-        first_bytes = FIRST_BYTES - self.last_bytes
+            self.last_bytes = REFERENCES_BYTES
+        first_bytes = FIRST_REFERENCES_BYTES - self.last_bytes
         if first_bytes > 0 and self.holder.reserve_beside_quotas(first_bytes):
-            self.last_bytes = FIRST_BYTES
-        return self.last_bytes >= FIRST_BYTES
+            self.last_bytes = FIRST_REFERENCES_BYTES
+        return self.last_bytes >= FIRST_REFERENCES_BYTES
 
     def refill(self) -> None:
         """Refill what is held ahead, if memory is free."""

@@ -81,18 +81,25 @@ class Mover:
         return moved
 
     def _move_admitted(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> tuple[int, int]:
-        """Move as many messages of a batch as the new queue has room for; return (considered, moved)."""
+        """Move as many messages of a batch as the new queue has room for; return (considered, moved).
+
+        Those that are not free stay, so they need no room, and nothing waits for them.
+        """
         limits = to.limits  # a deletion meanwhile takes them from the queue, and ends their waits
         if limits is None:
             return len(batch), self._move_batch(lane, to, batch)
-        sizes = [_content_bytes(message) for message in batch]
+        free = self._free_of(lane, batch)
+        if not free:
+            return len(batch), 0
+        sizes = [_content_bytes(message) for message in free]
         reservation = Reservation()
         try:
             admitted = limits.admit_now(sizes, reservation)
             if not admitted:
                 self._confirmer.confirm(self._confirmer.read_journal_end())
                 admitted = self._confirmer.run(limits.wait_for_room(sizes, reservation, self._confirmer.waker()))
-            return admitted, self._move_batch(lane, to, batch[:admitted])
+            considered = len(batch) if admitted == len(free) else batch.index(free[admitted])
+            return considered, self._move_batch(lane, to, free[:admitted])
         finally:
             with suppress(StoreFailed):
                 limits.give_back(reservation)
@@ -103,7 +110,7 @@ class Mover:
             return self._move_non_persistent(lane, to, batch)
         target = to.lanes[lane.pending_lane.priority]
         if target is None:
-            if not self._has_free(lane, batch):
+            if not self._free_of(lane, batch):  # the new queue needs no lane
                 return 0
             target = self._lanes.create(to, lane.pending_lane.priority)
         self._message_store.require_index_room(BATCH_BLOCKS)
@@ -118,11 +125,11 @@ class Mover:
         self._confirmer.confirm(journal_end)
         return len(free)
 
-    def _has_free(self, lane: LaneState, batch: list[StoredMessage]) -> bool:
-        """Return whether a message of a batch is free: for others, the new queue needs no lane."""
+    def _free_of(self, lane: LaneState, batch: list[StoredMessage]) -> list[StoredMessage]:
+        """Return the messages of a batch that are free now: the others stay."""
         with self._monitor.lock, self._monitor.while_open:
-            free = self._removals.free_sequences(lane, batch[0][0], batch[-1][0])
-            return not {message[0] for message in batch}.isdisjoint(free)
+            free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
+            return [message for message in batch if message[0] in free]
 
     def _with_times(self, lane: LaneState, message: StoredMessage) -> StoredMessage:
         """Return the message with its present times, so that a delay ends when it would have ended in the old queue."""
@@ -140,7 +147,7 @@ class Mover:
         priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority]
         if target is None:
-            if not self._has_free(lane, batch):
+            if not self._free_of(lane, batch):  # the new queue needs no lane
                 return 0
             target = self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()

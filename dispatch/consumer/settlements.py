@@ -128,11 +128,11 @@ class Settlements:
                 source.on_room_freed()
 
     def make_disk_space(self, full: StoreFull) -> None:
-        """Delete at once what earlier acks have freed, because even the reserve is full.
+        """Delete or archive at once what earlier acks have freed, because even the reserve is full.
 
         Raise `full` if that is nothing.
         """
-        if not self._cleanup.run().deleted:
+        if not self._cleanup.run().removed:
             raise full
 
     def ack_in(self, consumer: CoreConsumer, transaction: object, deliveries: object) -> None:

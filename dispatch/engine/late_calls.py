@@ -2,8 +2,8 @@
 
 A constructor names everything that its object can reach, so owners are made from below to above and call downwards. A
 few must call upwards as well: a DispatchArea that meets an expired message tells TimedLanes, which are made after it.
-Each such call is a method here, and says why the owner above can't be made first. The Engine passes the method to the
-constructor below, before the owner above exists.
+Each such call is a method here, and says why the owner above can't be made first. The assembly passes the method, or
+all of LateCalls where several are needed, to the constructor below, before the owner above exists.
 
 Other calls go upwards without it. `ExplainFunctions` is handed in from outside the engine. `BackgroundRequests` reach
 the background threads, also with a checkpoint to make. Factories are passed to what makes consumers, lists and lanes

@@ -172,8 +172,7 @@ class CleanupTask(PeriodicTask):
 
     def _clean_up(self) -> int:
         self._cleanup_at = self._monitor.monotonic() + self._interval_seconds
-        report = self._cleanup.delete_unneeded()
-        return len(report.deleted) + len(report.archived)
+        return len(self._cleanup.delete_unneeded().removed)
 
 
 class AttestTask(PeriodicTask):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES, charge_of_size
-from ...cache.spill.spill_account import FIRST_BYTES, LAST_BYTES, SpillAccount
+from ...cache.spill.spill_account import FIRST_REFERENCES_BYTES, REFERENCES_BYTES, SpillAccount
 from ..core.areas.target_area import TargetArea
 from ..core.memory.watermarks import Watermarks
 from ..core.model.load import Load
@@ -158,9 +158,10 @@ class LoadMemory:
         if not load.reserved_bytes and not target.direct:
             kept_bytes = 0
         elif counterpart is not None and not counterpart.direct and counterpart.has_supply:
-            kept_bytes = LAST_BYTES // 2  # the counterpart's next message is due between the messages of this list
+            # the counterpart's next message is due between the messages of this list
+            kept_bytes = REFERENCES_BYTES // 2
         else:
-            kept_bytes = FIRST_BYTES
+            kept_bytes = FIRST_REFERENCES_BYTES
         return self._spill_account.lend(target.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
 
     def release_buffer(self, load: Load[TargetList]) -> None:

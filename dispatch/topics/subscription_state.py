@@ -180,12 +180,13 @@ class SubscribedTopicState(NamedDestinationState):
         O(subscriptions that are read).
         """
         fronts: list[int] = []
-        for subscription in self.online:  # inlined: each load asks three times, for hundreds of subscriptions
+        for subscription in self.online:
             lane = subscription.lanes[priority]
             if lane is None or lane is but:
                 continue
             sole = lane.sole_list
             if sole is not None:
+                # first_to_load, written inline: each load asks three times, for hundreds of subscriptions
                 fronts.append(sole.first_to_load if sole.returned or sole.references else sole.frontier)
             else:
                 fronts += [target.first_to_load for target in subscription.lists_over(lane)]

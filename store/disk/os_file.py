@@ -79,6 +79,8 @@ class OsFile:
     """Bytes from the file's start that are filled with zeros ahead of small appends."""
     _filled: int = 0
     """Bytes from the file's start that were written, even if with zeros."""
+    _largest_bytes: int = 0
+    """The largest append to the space that was filled last."""
     _calls_first: int = 0
     """Small appends for which nothing is prepared. Between large appends a window, or zeros, would not be used."""
 
@@ -102,8 +104,13 @@ class OsFile:
 
     @property
     def is_filled_ahead(self) -> bool:
-        """Whether the preallocated space is filled ahead of small appends, which thus always find room."""
+        """Whether the preallocated space is filled ahead of small appends."""
         return self._fillable > 0
+
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes from the file's start that were written, even if with zeros: an append there always finds room."""
+        return self._filled
 
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it.
@@ -123,6 +130,8 @@ class OsFile:
             and end - position < FILLED_APPEND_BYTES
         ):
             self._written_to = -1  # whatever breaks in here, the next append seeks
+            if end - position > self._largest_bytes:
+                self._largest_bytes = end - position
             if _write(self._descriptor, data, end - position) != end - position:
                 self._write_again(data)
             self._position = self._written_to = end
@@ -158,8 +167,8 @@ class OsFile:
             self._map.close()
             self._map = None
 
-    def _fill(self, zeros: bytes) -> None:
-        """Write zeros over the next part of the file, a piece at a time.
+    def _fill(self) -> None:
+        """Write zeros over the next part of the file.
 
         A sync of bytes that replace zeros makes only these bytes durable. The first write to space that was only
         preallocated also changes the file system's own records, and each sync waits for those.
@@ -167,6 +176,7 @@ class OsFile:
         if self._calls_first:
             self._calls_first -= 1
             return
+        zeros = _PAGE_OF_ZEROS if self._largest_bytes < len(_PIECE_OF_ZEROS) else _PIECE_OF_ZEROS
         page_bytes, piece_bytes = len(_PAGE_OF_ZEROS), len(zeros)
         begin = -(-self._filled // page_bytes) * page_bytes
         self._written_to = -1
@@ -181,7 +191,8 @@ class OsFile:
         length = len(data)
         small_bytes = FILLED_APPEND_BYTES if self._fills else _SMALL_BYTES
         if self._filled < self._position + length <= self._fillable and length < small_bytes:
-            self._fill(_PAGE_OF_ZEROS if length < len(_PIECE_OF_ZEROS) else _PIECE_OF_ZEROS)
+            self._fill()
+            self._largest_bytes = length
         try:
             if self._written_to != self._position:
                 os.lseek(self._descriptor, self._position, os.SEEK_SET)

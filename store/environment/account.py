@@ -26,7 +26,10 @@ class OverdraftAccount(Protocol):
 
 
 class Uncounted:
-    """An open account that counts nothing, for memory that is freed when the call ends."""
+    """An open account that counts nothing.
+
+    It is for memory that is freed when the call ends, and for a store in whose StoreAccounts nobody pays.
+    """
 
     def charge(self, charge_bytes: int) -> None:
         """Do nothing."""

@@ -1,8 +1,12 @@
 """The journal: append records to rolling data logs, and read them back by place.
 
-Begin with `journal.py`, which appends, syncs and rolls. `data_log.py` is one file of the journal. `regions.py` fetches
-messages by their places. `forward_reader.py` and `scan.py` walk over records, behind damage too. Three small files
-stand beside them: `reserve.py` is space for a full disk, `shutdown_marker.py` says which store the index belongs to and
-how the last process ended, and `sync_mark.py` says how far the device has the journal. The bytes of a record are
-defined in `store/format/record.py`. docs/internals/store-journal.md says why.
+Begin with `journal.py`, which appends, syncs and rolls. Three objects of the Journal do a part of that:
+`data_log_files.py` makes and removes the files of data logs, `open_data_logs.py` has those that are open, to be read
+and synced, and `fullness.py` says whether there is room for a record, with the space that `reserve.py` keeps for a full
+disk.
+
+`data_log.py` is one file of the journal. `regions.py` fetches messages by their places. `forward_reader.py` and
+`scan.py` walk over records, behind damage too. Two small files stand beside the journal: `shutdown_marker.py` says
+which store the index belongs to and how the last process ended, and `sync_mark.py` how far the device has the journal.
+The bytes of a record are defined in `store/format/record.py`. docs/internals/store-journal.md says why.
 """

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..disk.disk import NO_SPACE, Directory, Disk, File, known_free_bytes
 from ..disk.layout import JOURNAL, data_log_name
 from .data_log import DATA_LOG_HEADER_BYTES
-from .reserve import LAST_BYTES, DiskReserve
+from .reserve import DROPS_BYTES, DiskReserve
 
 
 class NewDataLog(NamedTuple):
@@ -47,7 +47,7 @@ class DataLogFiles:
             if error.errno not in NO_SPACE or not self._reserve.is_kept:
                 raise
         wanted = self._file_bytes // 2
-        while wanted >= 2 * LAST_BYTES:
+        while wanted >= 2 * DROPS_BYTES:
             if 2 * wanted <= known_free_bytes(self._disk):  # the index needs some of the space
                 with suppress(OSError):
                     return NewDataLog(self._create(data_log, wanted), wanted, is_makeshift=True)
@@ -69,6 +69,11 @@ class DataLogFiles:
                 raise
             file, capacity = reserved
             return NewDataLog(file, capacity, is_makeshift=True)
+
+    def replace_by_reserve(self, data_log: int) -> NewDataLog | None:
+        """Make the reserve the data log of this id, in place of one that could not be begun. None: there is none."""
+        reserved = self._reserve.take(data_log_name(data_log), 1)
+        return None if reserved is None else NewDataLog(*reserved, is_makeshift=True)
 
     def _create(self, data_log: int, size: int) -> File:
         """Create a file with reserved space and no content."""

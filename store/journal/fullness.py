@@ -17,7 +17,7 @@ from ..disk.disk import Disk, known_free_bytes
 from ..errors import StoreFailed, StoreFull
 from ..format.record import DROP, HEADER_BYTES, RELOCATED, TRANSACTIONAL
 from .data_log import RECORDS_MAX
-from .reserve import ADDING_KINDS, LAST_BYTES, LESSER_DIVISOR, LESSER_KINDS, DiskReserve
+from .reserve import ADDING_KINDS, DROPS_BYTES, LESSER_DIVISOR, LESSER_KINDS, DiskReserve
 
 
 class Fullness:
@@ -149,7 +149,7 @@ class Fullness:
         """
         capacity = self.capacity
         if self.is_full and kind != DROP:
-            capacity -= min(LAST_BYTES, capacity // 8)
+            capacity -= min(DROPS_BYTES, capacity // 8)
         return end > capacity or records >= RECORDS_MAX
 
     def unchecked_end(self, offset: int, records: int, size: int) -> int:

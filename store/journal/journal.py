@@ -141,9 +141,9 @@ class Journal:
         # See `tell_of_syncs`.
         self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
-        # Single messages that are written with the next sync, and their bytes. See `_gather`.
+        # Single messages that are written with the next sync; up to which offset; up to which one space is filled.
         self._gathered: list[bytes] = []
-        self._gathered_bytes = 0
+        self._gather_end = self._filled_end = 0
         # Where the fast path of the newest data log ends; or _ASK_EACH_TIME, or _REFUSE_ALL.
         self._unchecked_end = _REFUSE_ALL
         # The salt of the newest data log, with which the checksum of each of its records begins.
@@ -344,24 +344,36 @@ class Journal:
         """Choose how records are appended to a file from now on. Requires: nothing is gathered."""
         if self._sync_listener is not _nothing and getattr(file, "is_filled_ahead", False):
             self._write, self._write_message = self._write_behind, self._gather
+            self._gather_end = self._filled_end = 0
         else:
             self._write = self._write_message = file.append
 
     def _gather(self, data: bytes) -> None:
         """Append a single message that waits for a sync: it is written with the others that wait for the same one.
 
-        One write of 16 KiB costs a fraction of 16 writes. Only a file whose space is filled takes messages so, because
-        their write must not find the disk full. Whatever else is appended comes behind them, so the disk always has a
+        One write of 16 KiB costs a fraction of 16 writes. Only space that is filled takes messages so, because their
+        write must not find the disk full. Whatever else is appended comes behind them, so the disk always has a
         beginning of the journal. A kill before the sync loses messages that no call has confirmed.
         """
-        size = len(data)
-        if self._gathered_bytes + size > GATHERED_BYTES_MAX:
+        if self.offset + len(data) <= self._gather_end:
+            self._gathered.append(data)
+        else:
+            self._gather_anew(data)
+
+    def _gather_anew(self, data: bytes) -> None:
+        """Write what is gathered, and begin anew with a message; without filled space, or if it is large, write it too.
+
+        That write fills the space that comes next, or finds the disk full before anybody counts on the message.
+        """
+        assert self._file is not None
+        if self._gathered:
             self._write_gathered()
-            if size > GATHERED_BYTES_MAX:
-                self._write_behind(data)
-                return
-        self._gathered.append(data)
-        self._gathered_bytes += size
+        self._filled_end = getattr(self._file, "filled_bytes", 0)
+        self._gather_end = min(self.offset + GATHERED_BYTES_MAX, self._filled_end)
+        if self.offset + len(data) <= self._gather_end:
+            self._gathered.append(data)
+        else:
+            self._file.append(data)
 
     def _write_behind(self, data: bytes) -> None:
         """Append behind what is gathered."""
@@ -374,7 +386,8 @@ class Journal:
         """Write what is gathered. StoreFailed: it could not be written. Requires: the lock."""
         assert self._file is not None
         try:
-            gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+            gathered, self._gathered = self._gathered, []
+            self._gather_end = min(self.offset + GATHERED_BYTES_MAX, self._filled_end)
             self._file.append(b"".join(gathered))
         except OSError as error:
             raise self.fail("a journal write failed", error) from error
@@ -463,6 +476,8 @@ class Journal:
         if fullness.is_beyond(kind, self.offset + size, len(self._offsets)):
             if len(self._offsets) > 1:
                 self.roll(size, is_adding=is_adding)
+                if is_adding and fullness.is_makeshift:
+                    fullness.require_space(size, flags, self.refill)
                 fullness.keep_space_for_acks(kind, size, self.offset)
             if fullness.is_admitting:  # a record that is larger than a file gets a larger file
                 self._unchecked_end = max(self.offset + size, self._unchecked_end)
@@ -540,7 +555,14 @@ class Journal:
         self.sizes[old_id] = self.offset
         self._sealed_bytes += self.offset
         try:
-            self._start_data_log(next_id, new)
+            try:
+                self._start_data_log(next_id, new)
+            except OSError as error:
+                # There is space for a data log, but not for a record that is larger: the reserve has more.
+                reserved = self.files.replace_by_reserve(next_id) if error.errno in NO_SPACE else None
+                if reserved is None:
+                    raise
+                self._start_data_log(next_id, reserved)
         except OSError as error:
             raise self.fail("the next data log could not be begun", error) from error
 
@@ -639,7 +661,7 @@ class Journal:
                     self.open_data_logs.note_synced(unsynced)
                 if journal_end > self.durable_end:
                     self.durable_end = journal_end
-                    self._stamp = stamp(self.epoch, journal_end)
+                    self._stamp = stamp(self.epoch, journal_end)  # _restamp, written inline
                 self._sync_listener()
         return True
 

@@ -25,7 +25,7 @@ ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE, PROPERTIES))
 SETTLING: Final = -1
 """Stands for the kind of a record that removes something, even if others of its kind do not."""
 
-LAST_BYTES: Final = 4096
+DROPS_BYTES: Final = 4096
 """The last bytes of what a full disk leaves, reserved for drops, which give space back."""
 
 LESSER_KINDS: Final = ADDING_KINDS | {RETURN}

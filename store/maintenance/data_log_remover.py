@@ -37,6 +37,11 @@ class CleanupReport:
     """Live messages that were copied out of sparse data logs."""
     remaining: tuple[int, ...]
 
+    @property
+    def removed(self) -> tuple[int, ...]:
+        """The data logs that left the journal, whether they were deleted or archived."""
+        return (*self.deleted, *self.archived)
+
     def followed_by(self, last: CleanupReport, relocated_messages: int = 0) -> CleanupReport:
         """Return the combined result of this cleanup and the next one.
 

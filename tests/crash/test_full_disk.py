@@ -104,6 +104,29 @@ def test_reserve_holds_the_record_that_opens_a_data_log_however_many_queues_ther
     assert opened.bodies() == sent[1:]
 
 
+def test_record_that_opens_a_data_log_and_is_larger_than_one_finds_space_in_the_reserve() -> None:
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
+    disk, journal = simulated(opened), opened.store.journal
+    names = 0
+    while journal.fullness.first_bytes <= FILE_BYTES:
+        opened.lane(f"queue {names} with a name of some length " * 5)
+        names += 1
+    opened.add(BODY)
+    disk.capacity_bytes -= disk.free_bytes() - FILE_BYTES
+    sent = fill(opened, [BODY])
+    assert journal.fullness.is_makeshift and reserve_files(disk) == ["reserve-2"]
+    with pytest.raises(StoreFull):
+        opened.add(BODY)
+    opened.remove(0)
+    assert opened.bodies() == sent[1:]
+    opened.check()
+    again = OpenStore(disk.crash_process(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(1))
+    assert again.bodies() == sent[1:]
+    disk.capacity_bytes += 1 << 30
+    opened.add(b"at last")
+    assert opened.bodies() == [*sent[1:], b"at last"] and not journal.fullness.is_full
+
+
 def test_reserve_that_was_closed_is_not_made_again() -> None:
     """Others may still send while the store is being closed, and begin a data log."""
     opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)

@@ -117,6 +117,13 @@ def test_durable_messages_ask_for_the_end_of_the_journal() -> None:
     )
 
 
+def test_a_sync_stamps_the_records_behind_it_as_every_change_of_the_durable_end_does() -> None:
+    [stamps] = function("store/journal/journal.py:Journal._restamp").body
+    inlined = texts(function("store/journal/journal.py:Journal.sync"))
+    at = inlined.index("self.durable_end = journal_end")
+    assert inlined[at + 1] == ast.unparse(stamps).replace("self.durable_end", "journal_end")
+
+
 def test_an_arrival_is_charged_as_every_message_is() -> None:
     arrive = texts(function("dispatch/core/model/persistent_lane_state.py:PersistentLaneState.arrive"))
     taken, charged = function("cache/accounting/charge.py:charge_of").body

@@ -83,8 +83,13 @@ class SimulatedFile:
 
     @property
     def is_filled_ahead(self) -> bool:
-        """Whether appends find space for sure."""
+        """Whether preallocated space is filled ahead."""
         return self._disk.fills
+
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes from the start of the file where appends find space for sure."""
+        return min(self._opened().size, self._disk.filled_bytes) if self._disk.fills else 0
 
     def append(self, data: bytes) -> None:
         """Write at the position and move it, or fail as ordered, with part of the data written."""
@@ -183,6 +188,8 @@ class SimulatedDisk:
     def __init__(self, capacity_bytes: int = 1 << 40, *, fills: bool = False) -> None:
         """fills: preallocated space is filled ahead, as OsDisk does for a store with sync="always"."""
         self.fills = fills
+        # Most bytes that are filled of each file. A test may change it at any time.
+        self.filled_bytes = 1 << 40
         # Bytes of all files together; beyond it writes fail with ENOSPC. A test may change it at any time.
         self.capacity_bytes = capacity_bytes
         # Called with the call and the name before each of MUTATING_CALLS, so that a test can fork an image then.

@@ -120,8 +120,9 @@ class Reclaim:
     def make_room_in_share(
         self, memory: MessageMemory, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float
     ) -> None:
-        """Let destinations of a pattern give back, in the same order, until its share has so much room.
+        """Let destinations of a pattern give back until its share has so much room: caches and lists as in `make_room`.
 
+        The SpillBuffer gives nothing, because what it has counts against no share.
         O(lists + messages, each with log lists).
         """
 

@@ -65,7 +65,7 @@ class BackingStore(Protocol[PendingLaneT, RegionT]):
         """Acknowledge a run and return how many of its messages were pending. Requires: the lock."""
 
     def acknowledge_one(self, lane: PendingLaneT, sequence: int) -> int:
-        """Acknowledge one message and return how many were pending."""
+        """Acknowledge one message and return how many were pending. Requires: the lock."""
 
     def plan(self, lane: PendingLaneT, runs: Sequence[tuple[int, int]]) -> list[RegionT]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""

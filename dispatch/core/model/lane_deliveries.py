@@ -1,8 +1,9 @@
 """Deliveries, who holds them, and LaneMessages, which says in which state each pending message of a lane is.
 
 A message that was handed out is in flight: a consumer holds it as a Delivery until it is settled. A Delivery knows its
-MemberConsumer and its LaneMessages, and both know their deliveries, so the three share a module. Lists, queues and
-consumers lie above this module; they hand out and settle. The state lock guards all of it.
+MemberConsumer and its LaneMessages. The lane has its deliveries; the consumer settles deliveries and only counts those
+that it holds. So the three share a module. Lists, queues and consumers lie above this module; they hand out and settle.
+The state lock guards all of it.
 """
 
 from __future__ import annotations

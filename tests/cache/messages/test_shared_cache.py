@@ -72,6 +72,18 @@ def test_what_is_gone_for_one_reader_stays_for_the_others(readers: Readers) -> N
     assert readers.held() == [0, 3, 4, 5]
 
 
+def test_forgetting_all_that_a_topic_ever_had_costs_what_is_here() -> None:
+    """A subscription whose cursor moves forgets everything up to the farthest reader, under the state lock."""
+    readers = Readers()
+    readers.others = 10**12
+    for sequence in (5, 10**12 - 1, 10**12):
+        readers.mine.put(MINE, message(sequence))
+    everything = SequenceSet()
+    everything.add(0, 2 * 10**12)
+    readers.mine.discard_runs(MINE, everything)
+    assert readers.held() == [] and readers.cache.peek(TOPIC, 10**12) is not None
+
+
 def test_an_overflow_behind_a_gap_is_not_kept(readers: Readers) -> None:
     assert readers.mine.admit(MINE, message(3), is_near=True)
     assert readers.mine.admit(MINE, message(4), is_near=False), "the one before is here"

@@ -84,5 +84,22 @@ def test_the_buffer_does_what_a_dict_of_sets_does(seed: int) -> None:
         buffer._check()
 
 
+@pytest.mark.parametrize("lane", [LONE, 1])
+def test_a_run_of_any_length_costs_what_is_here(lane: int) -> None:
+    """A purge hands in one run for all that a queue or subscription has; the buffer has a few of it."""
+    buffer = SpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
+    for sharing in (1, 2):
+        buffer.join(sharing, POOL)
+    for message in numbered(10, 20):
+        buffer.put(lane, message)
+        buffer.put(2, message)
+    buffer.discard_run(lane, 12, 14)
+    assert [n for n in range(40) if buffer.peek(lane, n)] == [10, 11, *range(15, 30)]
+    buffer.discard_run(lane, 11, 10**12)
+    assert [n for n in range(40) if buffer.peek(lane, n)] == [10]
+    assert all(buffer.peek(2, n) for n in range(10, 30)), "what another one needs stays"
+    buffer._check()
+
+
 def _shared(model: dict[int, set[int]]) -> list[set[int]]:
     return [found for lane, found in model.items() if lane != LONE]

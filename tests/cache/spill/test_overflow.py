@@ -114,6 +114,22 @@ def test_subscribers_who_want_different_messages_share_a_write(monkeypatch: pyte
     assert bay.bay.statistics().tmp_storage.bytes == 0
 
 
+def test_a_run_of_any_length_is_acknowledged_at_the_cost_of_what_is_there() -> None:
+    bay = SimulatedBay(memory_limit="8MiB")
+    topic = bay.bay.topic("prices")
+    for _ in range(2):
+        topic.subscribe(prefetch=0)
+    while len(bay.overflow.buffer) < 20:
+        send(topic, range(1), 4 * KIB)
+    lane, other = bay.overflow.lanes.values()
+    waiting = len(bay.overflow.buffer)
+    with bay.lock:
+        assert bay.overflow.acknowledge(lane, 0, 10**12) == lane.next_sequence and not lane.pending_messages
+    assert not bay.overflow.buffer.has(lane.number)
+    assert len(bay.overflow.buffer) == waiting and bay.overflow.buffer.has(other.number), "what another one needs stays"
+    bay.overflow._check()
+
+
 # Where memory or tmp-storage ends.
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from forebay.cache.accounting.budget import Budget
 from forebay.cache.spill.spill_account import (
     AHEAD_BYTES,
-    FIRST_BYTES,
-    LAST_BYTES,
+    FIRST_REFERENCES_BYTES,
     OWNER_AHEAD_BYTES,
+    REFERENCES_BYTES,
     ArrivalAccount,
     OwnedAccount,
     SpillAccount,
@@ -20,11 +20,11 @@ def test_nothing_arrives_before_what_a_consumer_was_lent_is_back() -> None:
     arrivals = ArrivalAccount(account, lambda wanted_bytes: None)
     account.refill()
     assert other.reserve(budget.free_bytes)
-    assert account.lend(lists, LAST_BYTES, 0) and not account.lend(lists, 1, 0)
+    assert account.lend(lists, REFERENCES_BYTES, 0) and not account.lend(lists, 1, 0)
     other.release(100)
     assert not arrivals.reserve(20)
-    lists.release(LAST_BYTES)
-    assert arrivals.reserve(20) and account.last_bytes == LAST_BYTES
+    lists.release(REFERENCES_BYTES)
+    assert arrivals.reserve(20) and account.last_bytes == REFERENCES_BYTES
     account.give_ahead()
     assert account.holder.held_bytes == 20, "a message that has no other place comes first"
     budget._check()
@@ -43,7 +43,7 @@ def test_places_can_be_paid_when_memory_is_used_up() -> None:
     account.refill()
     assert account.ahead_bytes == AHEAD_BYTES
     account.release(AHEAD_BYTES - 500)
-    assert account.holder.held_bytes == account.ahead_bytes + LAST_BYTES
+    assert account.holder.held_bytes == account.ahead_bytes + REFERENCES_BYTES
     budget._check()
 
 
@@ -76,10 +76,10 @@ def test_a_reserve_pays_where_what_is_free_goes_to_the_last_bytes() -> None:
     quota.resize(budget.limit_bytes, 1 << 18)
     owner = budget.quota_holder("tmp_storage", quota)
     owned = OwnedAccount(owner, ArrivalAccount(account, lambda wanted_bytes: None))
-    assert other.reserve(budget.free_bytes - FIRST_BYTES - 999)
+    assert other.reserve(budget.free_bytes - FIRST_REFERENCES_BYTES - 999)
     assert account.last_bytes == 0
     assert owned.reserve(1000)
-    assert (account.last_bytes, budget.free_bytes, owner.held_bytes) == (FIRST_BYTES, 999, 1000)
+    assert (account.last_bytes, budget.free_bytes, owner.held_bytes) == (FIRST_REFERENCES_BYTES, 999, 1000)
     owned.release(1000)
     budget._check()
 
@@ -94,4 +94,4 @@ def test_places_of_a_batch_of_many_lanes_can_be_paid_when_memory_is_used_up() ->
     account.release(AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES)
     assert not account.missing_bytes
     account.hold_for(1)
-    assert account.ahead_bytes == AHEAD_BYTES == account.holder.held_bytes - LAST_BYTES
+    assert account.ahead_bytes == AHEAD_BYTES == account.holder.held_bytes - REFERENCES_BYTES

@@ -224,6 +224,24 @@ def test_limited_queue_takes_as_much_as_its_policy_admits() -> None:
     simulated.check()
 
 
+def test_what_is_in_flight_needs_no_room_in_a_limited_queue() -> None:
+    policies = {"late": DestinationPolicy(max_messages=2, max_bytes=900, when_full="fail")}
+    simulated = SimulatedBay(policies=policies)
+    orders, late = simulated.queue(), simulated.queue("late")
+    orders.send(bytes(1000))
+    orders.send_many(Message(b"%d" % number) for number in range(4))
+    with orders.subscribe() as consumer:
+        held = consumer.take(3)
+        assert orders.move(late) == 2
+        assert [message.body for message in late.browse()] == [b"2", b"3"]
+        assert orders.move(late) == 0, "the other queue is full, but nothing would move"
+        consumer.nack(held[1])
+        with pytest.raises(StoreFull) as full:
+            orders.move(late)
+        assert full.value.stored == 0
+        simulated.check()
+
+
 def test_message_too_large_for_the_other_queue_stays() -> None:
     simulated = filled(3, 100, policies={"late": DestinationPolicy(max_bytes=50)})
     with pytest.raises(MessageTooLarge):

@@ -17,7 +17,7 @@ from simulated_bay import SimulatedBay
 from waiting_senders import Woken
 
 from forebay import Consumer, DestinationPolicy, Message, StateError, StoreFull, Topic
-from forebay.cache.spill.spill_account import AHEAD_BYTES, LAST_BYTES
+from forebay.cache.spill.spill_account import AHEAD_BYTES, REFERENCES_BYTES
 from forebay.dispatch.topics.arrivals import SPARE_RUNS
 from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 
@@ -233,7 +233,7 @@ def test_no_lane_pays_for_what_its_selector_leaves_out() -> None:
     for n in range(20_000):
         topic.send(b"%d" % n, headers={"number": n % 10_000}, persistent=False)
     assert bay.overflow.lanes != {}
-    assert bay.budget.holders["tmp_storage"].held_bytes < AHEAD_BYTES + LAST_BYTES + 14 * KIB
+    assert bay.budget.holders["tmp_storage"].held_bytes < AHEAD_BYTES + REFERENCES_BYTES + 14 * KIB
     assert numbers(consumer) == [5, 10_005]
     bay.check()
 

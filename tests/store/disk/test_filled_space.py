@@ -49,14 +49,33 @@ def test_the_space_that_comes_next_is_filled_when_the_last_is_used_up(file: OsFi
     assert calls == [*FILLING, 1024]
 
 
-def test_groups_fill_space_in_larger_pieces_because_pages_that_were_written_together_are_synced_together(
-    file: OsFile, calls: list[int]
+@pytest.mark.parametrize("last", [1, GROUP])
+def test_behind_groups_space_is_filled_in_pieces_because_what_was_written_together_is_synced_together(
+    file: OsFile, calls: list[int], last: int
 ) -> None:
     file.append(b"first")
-    before = FILL_BYTES // GROUP
-    for _ in range(before + 1):
+    groups = FILL_BYTES // GROUP
+    for _ in range(groups):
         file.append(b"g" * GROUP)
-    assert calls == [*FILLING, 5, *[GROUP] * before, *[PIECE] * (FILL_BYTES // PIECE), GROUP]
+    rest = FILL_BYTES - groups * GROUP - 5
+    for part in (b"r" * rest, b"l" * last):
+        file.append(part)
+    assert calls == [*FILLING, 5, *[GROUP] * groups, rest, *[PIECE] * (FILL_BYTES // PIECE), last]
+
+
+def test_behind_single_messages_space_is_filled_by_pages_again(file: OsFile, calls: list[int]) -> None:
+    file.append(b"g" * GROUP)
+    for _ in range(2 * FILL_BYTES // 4000):
+        file.append(b"x" * 4000)
+    assert [size for size in calls if size not in {GROUP, 4000}] == [*FILLING, *[PIECE] * (FILL_BYTES // PIECE), PAGE]
+
+
+def test_a_file_says_how_far_it_is_filled(file: OsFile) -> None:
+    assert file.is_filled_ahead and file.filled_bytes == 0
+    file.append(b"x")
+    assert file.filled_bytes == FILL_BYTES
+    file.append(b"l" * FILL_BYTES)
+    assert file.filled_bytes == FILL_BYTES + 1
 
 
 @pytest.mark.parametrize("size", [1000, GROUP])
@@ -150,7 +169,7 @@ def test_where_zeros_cannot_be_written_the_append_says_whether_it_can(
     monkeypatch.setattr(os_file, "_write", refuse)
     file.append(b"x" * 200)
     file.append(b"y" * 200)
-    assert tried == [PAGE, 200, 200]
+    assert tried == [PAGE, 200, 200] and file.filled_bytes == 400
     assert file.read(0, 500) == b"x" * 200 + b"y" * 200 + bytes(100)
 
 

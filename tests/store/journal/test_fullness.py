@@ -11,7 +11,7 @@ from forebay.store.disk.layout import JOURNAL
 from forebay.store.errors import StoreFailed, StoreFull
 from forebay.store.format.record import ACK, DROP, MESSAGE, RELOCATED, RETURN, TRANSACTIONAL
 from forebay.store.journal.fullness import Fullness
-from forebay.store.journal.reserve import LAST_BYTES, DiskReserve
+from forebay.store.journal.reserve import DROPS_BYTES, DiskReserve
 
 FILE_BYTES = 64 * 1024
 FIRST_BYTES = 100
@@ -96,7 +96,7 @@ def test_a_makeshift_data_log_keeps_half_for_acks_and_its_end_for_drops() -> Non
     held = Held()
     held.fullness.begin_data_log(FILE_BYTES // 2, FIRST_BYTES, is_makeshift=True)
     held.fullness._check()
-    half, last = FILE_BYTES // 4, FILE_BYTES // 2 - LAST_BYTES
+    half, last = FILE_BYTES // 4, FILE_BYTES // 2 - DROPS_BYTES
     held.fullness.keep_space_for_acks(RETURN, 10, half - 10)
     with pytest.raises(StoreFull):
         held.fullness.keep_space_for_acks(RETURN, 11, half - 10)

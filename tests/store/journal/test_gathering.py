@@ -133,6 +133,38 @@ def test_a_file_that_says_nothing_of_its_space_gets_each_message_at_once() -> No
     assert all_bodies(disk) == [b"one"]
 
 
+def test_where_filling_ends_because_the_disk_is_full_a_message_is_refused_and_the_store_goes_on(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
+    disk.filled_bytes = 20_000
+    disk.fail("write", 2, errno.ENOSPC)  # the first write is of what is gathered, in filled space
+    sent = 0
+    with pytest.raises(StoreFull):
+        while True:
+            send(journal, b"x" * 1000)
+            sent += 1
+    assert journal.offset > disk.filled_bytes - 1100
+    journal.sync()
+    assert journal.durable_end == journal.end and len(all_bodies(power_cut(disk))) == sent
+    send(journal, b"y" * 1000)
+    assert all_bodies(disk)[sent:] == [b"y" * 1000], "what has no filled space is written at once"
+
+
+def test_behind_a_message_that_was_written_at_once_messages_are_gathered_in_what_is_filled_now(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
+    disk.filled_bytes = 20_000
+    while journal.offset < disk.filled_bytes:
+        send(journal, b"x" * 1000)
+    written = len(all_bodies(disk))
+    disk.filled_bytes = FILE_BYTES
+    for body in (b"one", b"two"):
+        send(journal, body)
+    assert len(all_bodies(disk)) == written
+    journal.sync()
+    assert all_bodies(power_cut(disk))[written:] == [b"one", b"two"]
+
+
 def test_where_messages_need_not_wait_for_a_sync_each_is_written_at_once(disk: SimulatedDisk) -> None:
     send(journal_on(disk, max_file_bytes=FILE_BYTES), b"one")
     assert all_bodies(disk) == [b"one"]

@@ -17,7 +17,7 @@ from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
-from forebay import Message, NestedCall, SettingsError
+from forebay import Message, NestedCall, SettingsError, StoreFull
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.disk import Disk, File, OsDisk
@@ -25,6 +25,7 @@ from forebay.store.disk.layout import ARCHIVE, JOURNAL, data_log_id, data_log_na
 from forebay.store.maintenance.archive import Archive
 from forebay.testing import ManualClock
 
+FILE_BYTES = 64 * 1024
 STORE_ID = ManualClock().random_bytes(16)
 
 
@@ -44,7 +45,7 @@ class Archived:
             **{
                 "background": False,
                 "memory_limit": "4MiB",
-                "max_file_length": "64KiB",
+                "max_file_length": FILE_BYTES,
                 "archive_data_logs": True,
                 **fields,
             }
@@ -389,6 +390,31 @@ def test_archive_may_be_another_directory_of_several_brokers(tmp_path: Path) -> 
         with forebay.open(tmp_path / "data", **fields) as bay:
             report = worked(bay)
         assert len(list((tmp_path / "old" / broker).iterdir())) == len(report.archived) > 0
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_every_message_can_be_acknowledged_on_a_full_disk_whose_archive_is_elsewhere(is_batch: bool) -> None:
+    """What earlier acks have freed is not deleted, but it leaves the full disk all the same."""
+    archived = Archived(True, SimulatedDisk(16 * FILE_BYTES))
+    queue, other = archived.queue, archived.bay.queue("other")
+    sent = 0
+    with pytest.raises(StoreFull):
+        while True:
+            (queue, other)[sent % 2].send(b"x" * 150)
+            sent += 1
+    archived.disk.capacity_bytes -= archived.disk.free_bytes()
+    consumers = [queue.subscribe(prefetch=sent), other.subscribe(prefetch=sent)]
+    for _ in range(sent):
+        for consumer in consumers:
+            taken = consumer.take(7)
+            if is_batch:
+                consumer.ack(taken[::2])
+                consumer.ack(taken[1::2])
+            for delivery in () if is_batch else taken:
+                delivery.ack()
+    assert sent > 2000 and queue.depth == other.depth == 0 and archived.archive()
+    assert archived.bay.cleanup().archived
+    queue.send(b"again")
 
 
 @pytest.mark.parametrize("place", ["data", "data/localhost/journal", "data/localhost/archive", "link"])
