@@ -37,7 +37,7 @@ from .maintenance.time_search import TimeSearch
 from .maintenance.trimmer import Trimmer
 from .message_store import MessageStore
 from .metadata.index_reads import IndexReads
-from .metadata.store import MetadataStore
+from .metadata.metadata_store import MetadataStore
 from .recovery.recovery import RecoveredJournal
 from .state.journaled_state import JournaledState
 from .state.property_table import PropertyTable

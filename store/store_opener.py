@@ -22,7 +22,7 @@ from .journal.reserve import DiskReserve
 from .journal.shutdown_marker import read_shutdown_marker
 from .journal.sync_mark import SyncMark, read_sync_mark
 from .metadata.index_reads import IndexReads
-from .metadata.store import MetadataStore
+from .metadata.metadata_store import MetadataStore
 from .recovery.opening import find_store_id, recover
 from .recovery.recovery import RecoveredJournal, RecoveryReport
 from .state.journaled_state import JournaledState

@@ -8,7 +8,7 @@ from ...cache.shares import Shares
 from ...store.environment.locks import require_outside
 from ...store.index.index import Index
 from ...store.message_store import MessageStore
-from ...store.metadata.store import MetadataStore
+from ...store.metadata.metadata_store import MetadataStore
 from ..core.areas.target_area import TargetArea
 from ..core.monitor import Monitor
 

@@ -45,7 +45,7 @@ from ..journal.data_log import (
 )
 from ..journal.shutdown_marker import ShutdownMarker
 from ..journal.sync_mark import SYNC_MARK
-from ..metadata.store import MetadataDamaged
+from ..metadata.metadata_store import MetadataDamaged
 from ..numbering import BLOCK_MESSAGES, DELAYED, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, location_text
 from ..state.journaled_state import JournaledState
 from .repair import LOST_DATA_LOG_BYTES, DamagedPlace

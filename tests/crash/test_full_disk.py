@@ -28,7 +28,7 @@ from forebay.aio import Consumer as AsyncConsumer
 from forebay.aio import Delivery as AsyncDelivery
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.index.destination_lane import DestinationLane
-from forebay.store.metadata.store import MetadataFull
+from forebay.store.metadata.metadata_store import MetadataFull
 from forebay.testing import ManualClock
 
 FILE_BYTES = 65_536

@@ -39,7 +39,7 @@ from forebay.store.format.record import (
 )
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, RecordWalk, decode_data_log_header
 from forebay.store.metadata.memory_store import MemoryMetadataStore
-from forebay.store.metadata.store import MetadataStore
+from forebay.store.metadata.metadata_store import MetadataStore
 from forebay.testing import ManualClock
 
 MARK = "kr-store/state/mark"

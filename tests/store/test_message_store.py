@@ -19,7 +19,7 @@ from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import DROP, HEADER_BYTES
 from forebay.store.format.state_record import decode_state
 from forebay.store.journal.shutdown_marker import read_shutdown_marker
-from forebay.store.metadata.store import MetadataFull
+from forebay.store.metadata.metadata_store import MetadataFull
 from forebay.store.numbering import OFFSET_BITS
 from forebay.testing import ManualClock
 

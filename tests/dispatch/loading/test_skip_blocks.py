@@ -16,7 +16,7 @@ from simulated_disk import PowerCut
 import forebay
 from forebay import Closed, Message, Queue, StoreFailed
 from forebay.store.index.fingerprint import BlockSurvey
-from forebay.store.metadata.store import MetadataFull
+from forebay.store.metadata.metadata_store import MetadataFull
 from forebay.store.numbering import BLOCK_MESSAGES
 
 BLOCKS = 24

@@ -35,7 +35,7 @@ from forebay.store.format.branch import (
 from forebay.store.format.record import RecordDamaged
 from forebay.store.inspect.dump import dump
 from forebay.store.maintenance.removable import removable
-from forebay.store.metadata.store import MetadataFull, MetadataUnopened
+from forebay.store.metadata.metadata_store import MetadataFull, MetadataUnopened
 from forebay.store.numbering import OFFSET_BITS
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.store.state.transactions import read_lengths
