@@ -12,7 +12,7 @@ from typing import Final
 from ...store.numbering import UNLIMITED
 from ..accounting import holder_names
 from ..accounting.budget import Budget, Holder, Quota
-from ..shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
+from ..accounting.shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
 from .head_queue_cache import HeadQueueCache
 from .pending_cache import PendingCache
 

@@ -21,8 +21,8 @@ from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..accounting import holder_names
 from ..accounting.budget import Budget, Holder
 from ..accounting.charge import charge_of
+from ..accounting.shares import Shares
 from ..messages.held_messages import HeldMessages
-from ..shares import Shares
 from .buffer import FREEING_BYTES, SpillBuffer
 from .spill_account import ArrivalAccount, OwnedAccount, SpillAccount
 

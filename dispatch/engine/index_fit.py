@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
-from ...cache.shares import Shares
+from ...cache.accounting.shares import Shares
 from ...store.environment.locks import require_outside
 from ...store.index.index import Index
 from ...store.message_store import MessageStore

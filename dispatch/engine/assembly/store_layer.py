@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....cache.accounting import holder_names
-from ....cache.shares import Shares
+from ....cache.accounting.shares import Shares
 from ....cache.spill.overflow import Overflow
 from ....store.directory_store import DirectoryStore, StoreAccounts, StoreEnvironment, StoreOptions
 from ....store.disk.disk import Disk

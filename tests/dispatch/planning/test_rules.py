@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
+from forebay.cache.accounting.shares import PENDING_CACHE_SHARE
 from forebay.cache.messages.message_memory import MessageMemory
-from forebay.cache.shares import PENDING_CACHE_SHARE
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings
