@@ -15,8 +15,8 @@ from ...store.environment.late_log import LateLogger
 from ...store.errors import Closed, SpillFailed, StoreFull
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
-from ...store.tmp.file import SpilledMessage, TmpRegion, read_headers, read_regions
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
+from ...store.tmp.spilled_message import SpilledMessage, TmpRegion, read_headers, read_regions
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..accounting import holder_names
 from ..accounting.budget import Budget, Holder
@@ -309,7 +309,7 @@ class Overflow:
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read the one message of a region as `read` does, in pieces and with an empty body. No lock is needed.
 
-        pay: see tmp.file.read_headers.
+        pay: see tmp.spilled_message.read_headers.
         """
         (region,) = regions
         return read_headers(region, pay)

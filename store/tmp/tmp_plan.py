@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ..journal.regions import GAP_BYTES_MAX, REGION_BYTES_MAX
 from .chunk import Chunk
-from .file import HEAD_BYTES, TmpRegion
-from .files import TmpFiles
+from .spilled_message import HEAD_BYTES, TmpRegion
+from .tmp_files import TmpFiles
 
 
 class TmpPlan(NamedTuple):

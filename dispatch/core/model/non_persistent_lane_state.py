@@ -14,8 +14,8 @@ from ....cache.spill.overflow import Overflow
 from ....store.errors import Closed
 from ....store.format.times import MessageTimes
 from ....store.stored_message import StoredMessage
-from ....store.tmp.file import TmpRegion
 from ....store.tmp.non_persistent_lane import NonPersistentLane
+from ....store.tmp.spilled_message import TmpRegion
 from .contracts import BackingStore
 from .lane_deliveries import Delivery, is_lazy, message_of
 from .load import Load

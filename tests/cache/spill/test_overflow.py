@@ -14,8 +14,8 @@ from simulated_bay import SimulatedBay
 from forebay import Consumer, Delivery, DestinationPolicy, StoreFull, Topic
 from forebay.cache.accounting.charge import charge_of
 from forebay.cache.spill.spill_account import AHEAD_BYTES, OWNER_AHEAD_BYTES
-from forebay.store.tmp.file import SpilledMessage
 from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES
+from forebay.store.tmp.spilled_message import SpilledMessage
 from forebay.store.tmp.storage import TmpStorage
 
 KIB = 1024

@@ -1,4 +1,4 @@
-"""A file of tmp-storage: non-persistent messages that overflowed, appended in batches and never synced.
+"""SpilledMessage: the bytes of a message in a file of tmp-storage, to which batches are appended and never synced.
 
 Each message is a head of 28 bytes, its properties and its body. The file does not say where messages are: the places
 are in RAM, and the next process deletes the file unread. All numbers of the head are little-endian: crc u32 over
