@@ -25,7 +25,7 @@ from .index.due_times import DueTimes
 from .index.fingerprint import BlockSurvey
 from .index.fingerprints import Candidate, Question
 from .index.index import Index
-from .index.pending_lane import JournaledLane
+from .index.journaled_lane import JournaledLane
 from .journal.journal import Journal
 from .journal.regions import Region, plan_regions, read_headers, read_regions
 from .message import id_prefix

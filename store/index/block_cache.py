@@ -3,6 +3,8 @@
 A block that differs from its row in the metadata store is dirty and stays in RAM. A clean block may leave RAM and is
 read back when needed. So the cache stays bounded if a checkpoint comes before too many blocks are dirty. A crash loses
 the whole cache: recovery replays the journal from the last checkpoint.
+
+BlockLane, the base of lanes with blocks, is here too, because lane and cache call each other.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from ..format.times import TIMES_BLOCKS, BlockTimes
 from ..numbering import BLOCK_SHIFT, DELAYED, UNLIMITED
 from ..structures.sequence_set import SequenceSet
 from .block import BLOCK_CHARGE_BYTES, RELOCATED_BLOCKS, Block, BlockDamaged
-from .pending_lane import JournaledLane
+from .journaled_lane import JournaledLane
 from .relocated import RelocatedPlaces
 
 BLOCKS_MIN: Final = 16

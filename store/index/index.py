@@ -25,7 +25,8 @@ from .delivery_counts import DeliveryCountTable
 from .destination_lane import DestinationLane
 from .fingerprints import Fingerprints, Row, RowReader
 from .idle_lanes import IdleLanes
-from .pending_lane import JournaledLane, PendingLane
+from .journaled_lane import JournaledLane
+from .pending_lane import PendingLane
 
 INDEX_LANE_BYTES: Final = 1536
 """Charge of a lane that is an object, without its blocks.

@@ -21,8 +21,8 @@ from ..format.state_record import TOPIC, Destination, EncodedRows, StateRecord, 
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
 from .backlog_sets import BacklogSets
 from .index import Index, LaneMaker
+from .journaled_lane import JournaledLane
 from .noted_backlogs import NotedBacklogs
-from .pending_lane import JournaledLane
 from .subscription_table import Cursor, SubscriptionTable
 from .topic_lane import NO_RECORD, LaneHome, SubscriptionLane, TopicLane
 

@@ -27,8 +27,9 @@ from .block import Block
 from .block_cache import BlockCache
 from .data_log_use import DataLogUse
 from .destination_lane import DestinationLane
+from .journaled_lane import JournaledLane
 from .noted_backlogs import NotedBacklogs
-from .pending_lane import JournaledLane, PendingLane
+from .pending_lane import PendingLane
 from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 from .subscription_table import Cursor
 

@@ -28,7 +28,7 @@ from ..format.state_record import StateRecord
 from ..format.times import MessageTimes, read_times
 from ..index.deduplication import Deduplication
 from ..index.index import Index
-from ..index.pending_lane import JournaledLane
+from ..index.journaled_lane import JournaledLane
 from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..structures.sequence_set import SequenceSet
 from .property_table import PropertyTable

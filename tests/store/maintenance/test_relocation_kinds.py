@@ -17,7 +17,7 @@ from staged_stores import fill, roll, send, settle, small_bay
 
 from forebay import Consumer, Delivery, Forebay, Message
 from forebay.store.disk.layout import data_log_name
-from forebay.store.index.pending_lane import JournaledLane
+from forebay.store.index.journaled_lane import JournaledLane
 from forebay.store.index.topic_lane import TopicLane
 
 Found = dict[str, set[bytes]]
