@@ -13,21 +13,8 @@ from typing import Final, NamedTuple, assert_never
 from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
-from ..format.branch import Branch, CommitRecord, CommittedSlice, PlacedSlice
-from ..format.decode import (
-    AttestRecord,
-    DeleteRecord,
-    DestinationRecord,
-    DirectoryRecord,
-    DropRecord,
-    LostRecord,
-    PrepareRecord,
-    RollbackRecord,
-    SubscribeRecord,
-    UnknownRecord,
-    UnsubscribeRecord,
-    decode,
-)
+from ..format.branch import Branch, CommitRecord, CommittedSlice, PlacedSlice, PrepareRecord, RollbackRecord
+from ..format.decode import UnknownRecord, decode
 from ..format.destination_table import DestinationTable
 from ..format.host_properties import PropertiesRecord
 from ..format.identity import identity
@@ -41,8 +28,11 @@ from ..format.record import (
     RELOCATED,
     TIMED,
     AckRecord,
+    AttestRecord,
+    DirectoryRecord,
     Header,
     LaneRun,
+    LostRecord,
     MessageRecord,
     RecordDamaged,
     decode_slice,
@@ -51,9 +41,14 @@ from ..format.return_record import ReturnRecord
 from ..format.seek_record import SeekRecord
 from ..format.state_record import (
     TOPIC,
+    DeleteRecord,
     Destination,
+    DestinationRecord,
+    DropRecord,
     StateRecord,
+    SubscribeRecord,
     Subscription,
+    UnsubscribeRecord,
 )
 from ..format.survivors_record import SurvivorsRecord
 from ..format.times import MessageTimes, read_times
