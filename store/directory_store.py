@@ -213,7 +213,6 @@ class DirectoryStore:
             due_times=DueTimes(self.index, reads.timed),
             checkpointer=self.checkpointer,
             locks=self._locks,
-            max_checkpoint_adds=self._options.max_checkpoint_adds,
         )
 
     def _make_data_log_retention(self) -> DataLogRetention:

@@ -15,6 +15,7 @@ from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .environment.clock import SteadyClock
 from .environment.late_log import LateLogger
 from .errors import StoreFailed
+from .index.checkpoint_need import CheckpointNeed
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.index import Index
 from .index.subscriptions import Subscriptions
@@ -92,6 +93,7 @@ class _Opening:
             delivery_count_table=delivery_count_table,
             read_fingerprints=reads.fingerprints,
             lanes_account=accounts.destinations,
+            checkpoint_need=CheckpointNeed(options.max_checkpoint_adds),
         )
         duplicates, properties = self._environment.duplicates, self._environment.host_properties
         return JournaledState(

@@ -19,6 +19,7 @@ from ..format.times import NEVER
 from ..numbering import DELAYED, LANE_MASK, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, lanes_of
 from .block import Block, BlockDamaged
 from .block_cache import BlockCache, BlockLane
+from .checkpoint_need import CheckpointNeed
 from .data_log_use import DataLogUse, use_of
 from .delayed_lane import DelayedLane
 from .delivery_counts import DeliveryCountTable
@@ -68,6 +69,7 @@ class Index:
         delivery_count_table: DeliveryCountTable | None = None,
         read_fingerprints: RowReader = lambda lane, first, last, names: [],
         lanes_account: OverdraftAccount | None = None,
+        checkpoint_need: CheckpointNeed | None = None,
     ) -> None:
         """Make an empty index.
 
@@ -75,6 +77,7 @@ class Index:
         delivery_count_table: has the delivery counts, and bounds them; None: they are bounded as without a budget.
         read_fingerprints: see RowReader.
         lanes_account: pays for lanes; None: they are not counted.
+        checkpoint_need: knows when the next checkpoint is due; None: only blocks in RAM ask for one.
         """
         self._lanes_account = lanes_account or Uncounted()
         # Lanes that are in use or not empty, by number.
@@ -86,7 +89,9 @@ class Index:
         # Whether a checkpoint is under way, which refers to lanes.
         self._is_storing = False
         self.uses: dict[int, DataLogUse] = {}
-        self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
+        # When the next checkpoint is due.
+        self.checkpoint_need = checkpoint_need or CheckpointNeed()
+        self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt, self.checkpoint_need)
         self.fingerprints = Fingerprints(self.cache, read_fingerprints)
         # Delivery counts of messages that came back.
         self.delivery_count_table = delivery_count_table or DeliveryCountTable()
@@ -352,12 +357,12 @@ class Index:
     @property
     def is_filling(self) -> bool:
         """Whether a checkpoint soon would keep the block cache from becoming crowded."""
-        return self.cache.is_filling
+        return self.checkpoint_need.is_index_filling
 
     @property
     def has_more_to_store(self) -> bool:
         """Whether a checkpoint is useful although the journal has not grown."""
-        return self.cache.is_filling or self.fingerprints.is_stale or self.has_leaving_lanes
+        return self.is_filling or self.fingerprints.is_stale or self.has_leaving_lanes
 
     @property
     def is_crowded(self) -> bool:

@@ -237,13 +237,9 @@ def test_an_arrival_wakes_as_one_message_of_a_slice_does(place: str) -> None:
     ],
 )
 def test_a_confirmed_call_asks_whether_a_checkpoint_is_due(place: str) -> None:
-    [due] = function("store/message_store.py:MessageStore.is_checkpoint_due").body
-    [filling] = function("store/index/index.py:Index.is_filling").body
+    [due] = function("store/index/checkpoint_need.py:CheckpointNeed.is_due").body
     assert isinstance(due, ast.Return) and due.value is not None
-    assert isinstance(filling, ast.Return) and filling.value is not None
-    of_cache = ast.unparse(filling.value).replace("self.cache.", "self._block_cache.")
-    asked = ast.unparse(due.value).replace("self._index.is_filling", of_cache)
-    asked = asked.replace("self.adds", "message_store.adds").replace("self.next", "message_store.next")
+    asked = ast.unparse(due.value).replace("self.", "need.")
     assert asked in texts(function(place))
 
 

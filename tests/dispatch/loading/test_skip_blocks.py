@@ -359,6 +359,6 @@ def test_a_send_whose_checkpoint_comes_behind_the_closing_one_succeeds() -> None
     simulated = SimulatedBay()
     queue = simulated.queue()
     simulated.store.checkpointer.close()
-    simulated.store.message_store.next_checkpoint_adds = 0
+    simulated.store.index.checkpoint_need.due_adds = 0
     assert queue.send(b"stored")
     assert queue.depth == 1
