@@ -29,7 +29,7 @@ from .index.journaled_lane import JournaledLane
 from .journal.journal import Journal
 from .journal.regions import Region, plan_regions, read_headers, read_regions
 from .message import id_prefix
-from .recovery.quarantine import quarantine_message
+from .quarantine import quarantine_message
 from .stored_message import StoredMessage
 from .writers.discard_writer import DiscardWriter
 
