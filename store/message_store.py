@@ -100,7 +100,7 @@ class MessageStore:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
             if not lane.is_unread:
                 lane.put_expiry(sequence, expires_at)
-                if timestamp > self._index.latest_ms:
+                if timestamp > self._index.latest_ms:  # Index.note_time, written inline
                     self._index.latest_ms = timestamp
             return sequence
         except BaseException as error:
@@ -141,7 +141,7 @@ class MessageStore:
             first = lane.add_slice(data_log, offset, lengths, self._uses[data_log])
             if times:
                 lane.put_times(first, times)
-                self._index.latest_ms = max(self._index.latest_ms, timestamp)
+                self._index.note_time(timestamp)
             for identity in identities:
                 self._duplicates.remember(identity)
             return first

@@ -8,7 +8,7 @@ RAM: recovery replays the journal from the last checkpoint.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final
 
@@ -351,6 +351,27 @@ class Index:
     def use(self, data_log: int) -> DataLogUse:
         """Return the use of a data log; an unknown one is needed by nothing."""
         return use_of(self.uses, data_log)
+
+    def forget_data_logs(self, gone: Collection[int]) -> None:
+        """Forget data logs that a cleanup has removed, with all that records in them did. O(data logs)."""
+        for data_log in gone:
+            self.uses.pop(data_log, None)
+        for use in self.uses.values():
+            use.acked_data_logs.difference_update(gone)
+            use.committed_data_logs.difference_update(gone)
+
+    def keep_data_logs(self, existing: set[int]) -> None:
+        """Forget all other data logs, likewise. O(data logs)."""
+        for data_log in self.uses.keys() - existing:
+            del self.uses[data_log]
+        for use in self.uses.values():
+            use.acked_data_logs &= existing
+            use.committed_data_logs &= existing
+
+    def note_time(self, now_ms: int) -> None:
+        """Note a time that a record in the journal has."""
+        if now_ms > self.latest_ms:
+            self.latest_ms = now_ms
 
     # ------------------------------------------------------------------ the blocks in RAM
 

@@ -102,7 +102,7 @@ class DataLogRemover:
         first_needed = min(self._replayed_data_log, self._leased_from)
         return {data_log for data_log in self._journal.sizes if data_log < first_needed} - self.dropped
 
-    def delete_unneeded(self) -> CleanupReport:
+    def remove_unneeded(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs. Requires: no lock.
 
         A drop record that names them is synced before the first one is unlinked, so a crash never makes a deletion a
@@ -137,7 +137,7 @@ class DataLogRemover:
     def _doom(
         self, leases: Sequence[Lease], copied: list[int] | None, holders: dict[str, set[int]] | None
     ) -> _Decision:
-        """Decide and record which data logs will go. Requires: both locks.
+        """Decide and record which data logs will go. Requires: the checkpoint lock and the state lock.
 
         copied: those that are in the archive and may go; None: all may. holders: None: no lines are wanted.
         """
@@ -214,14 +214,10 @@ class DataLogRemover:
             destinations=destinations,
         )
 
-    def _forget(self, data_logs: Iterable[int]) -> None:
+    def _forget(self, data_logs: list[int]) -> None:
         with self._state_lock, self._journal.all_or_broken:
-            for data_log in data_logs:
-                self._index.uses.pop(data_log, None)
-            for use in self._index.uses.values():
-                use.acked_data_logs.difference_update(data_logs)
-                use.committed_data_logs.difference_update(data_logs)
-            self._journal.forget(list(data_logs))
+            self._index.forget_data_logs(data_logs)
+            self._journal.forget(data_logs)
             self.dropped.difference_update(data_logs)
             self.on_space_freed()
 

@@ -245,11 +245,7 @@ class Recovery:
             expected &= set(result.sizes)
         result.leftovers = tuple(sorted(set(result.sizes) - expected))
         result.sizes = {data_log: result.sizes[data_log] for data_log in expected}
-        for data_log in set(self._index.uses) - expected:
-            del self._index.uses[data_log]
-        for use in self._index.uses.values():
-            use.acked_data_logs &= expected
-            use.committed_data_logs &= expected
+        self._index.keep_data_logs(expected)
 
     def _list(self) -> list[int]:
         """Return the ids of all data logs.
@@ -309,7 +305,7 @@ class Recovery:
                 return None
             self.replay.register(state.destinations)
             self._index.restore(lanes, uses, snapshot.blocks, snapshot.earliest)
-            self._index.latest_ms = max(self._index.latest_ms, state.latest_ms)
+            self._index.note_time(state.latest_ms)
             self.replay.apply_state(state)
             self._subscriptions.restore(backlogs)
         except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:

@@ -199,7 +199,7 @@ class Replay:
 
     def _delay(self, counted: ReturnRecord, relieve: Callable[[], None]) -> None:
         """Delay the messages that came back and are pending. relieve: see _keep_survivors."""
-        self._index.latest_ms = max(self._index.latest_ms, counted.now_ms)
+        self._index.note_time(counted.now_ms)
         lane = self._subscriptions.lane(counted.number, counted.priority)
         for run in counted.runs:
             at, end = run.first, run.first + run.messages
@@ -287,7 +287,7 @@ class Replay:
 
     def _put_times(self, file: File, content_offset: int, lane: DestinationLane, part: MessageRecord) -> None:
         lane.put_times(part.first_sequence, read_times(file, content_offset, part))
-        self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
+        self._index.note_time(part.timestamp)
 
     def _place(self, part: MessageRecord, lane_number: int, position: int, record: Header) -> None:
         """Note a slice of a transaction whose commit may follow."""

@@ -216,7 +216,7 @@ def apply_commit(
             lane.add_slice(home, placed.position & OFFSET_MASK, list(lengths), index.use(home))
             if placed.is_timed:
                 lane.put_times(placed.first, [times.committed(commit.time_ms) for times in times_of(placed)])
-                index.latest_ms = max(index.latest_ms, commit.time_ms)
+                index.note_time(commit.time_ms)
             make_room()
         if home != data_log:
             index.use(data_log).committed_data_logs.add(home)

@@ -42,6 +42,7 @@ PLACES = {
     "dispatch/core/confirmer.py:ThreadConfirmer.confirm",
     "dispatch/core/publisher.py:Publisher.hold_until_durable",
     "dispatch/distribution/precedence.py:Precedence._above",
+    "store/message_store.py:MessageStore.add_expiring",
     "store/journal/journal.py:Journal.append_ack",
     "store/journal/journal.py:Journal.append_one",
     "store/journal/journal.py:Journal.sync",
@@ -241,6 +242,12 @@ def test_a_confirmed_call_asks_whether_a_checkpoint_is_due(place: str) -> None:
     assert isinstance(due, ast.Return) and due.value is not None
     asked = ast.unparse(due.value).replace("self.", "need.")
     assert asked in texts(function(place))
+
+
+def test_an_expiring_message_notes_its_time_as_every_record_does() -> None:
+    [noted] = map(ast.unparse, function("store/index/index.py:Index.note_time").body)
+    inlined = noted.replace("self.", "self._index.").replace("now_ms", "timestamp")
+    assert inlined in texts(function("store/message_store.py:MessageStore.add_expiring"))
 
 
 def test_a_single_removal_counts_what_a_run_counts() -> None:

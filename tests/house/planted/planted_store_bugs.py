@@ -235,7 +235,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a data log is unlinked before its drop record is synced",
-        "DataLogRemover.delete_unneeded",
+        "DataLogRemover.remove_unneeded",
         "self._journal.sync()",
         "pass",
         CRASHES,

@@ -135,11 +135,9 @@ class Store:
         model = self.model
         used = {place.data_log for lane in model.pending.values() for place in lane.values()} | {model.newest}
         gone = {data_log for data_log in model.data_logs - used if not model.acked.get(data_log, set()) & used}
+        self.index.forget_data_logs(gone)
         for data_log in gone:
-            del self.index.uses[data_log]
             model.acked.pop(data_log, None)
-        for use in self.index.uses.values():
-            use.acked_data_logs -= gone
         for acked in model.acked.values():
             acked -= gone
         model.data_logs -= gone
