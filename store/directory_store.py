@@ -237,7 +237,6 @@ class DirectoryStore:
             environment.archive,
             self._locks,
             replay_position=lambda: self.checkpointer.replay_position,
-            is_full=lambda: self.message_store.is_full,
             retention_reasons=self.data_log_retention.reasons,
             leases=self.data_log_retention.leases,
         )

@@ -8,8 +8,8 @@ is synced up to `Journal.end`, read after that. recovery/recovery.py describes w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from .checkpoint.checkpointer import Checkpointer
 from .disk.disk import Disk
@@ -259,9 +259,14 @@ class MessageStore:
         """The number of the journal's next record. Requires: the lock."""
         return self._journal.next_log_sequence
 
-    def accepting_replacements(self) -> AbstractContextManager[None]:
-        """Let records in the block use the reserve: `Journal.accepting_replacements`. Requires: the lock throughout."""
-        return self._journal.accepting_replacements()
+    @contextmanager
+    def accepting_replacements(self) -> Iterator[None]:
+        """Let records in the block use the reserve, because they replace messages, as a dead letter does.
+
+        Requires: the lock throughout.
+        """
+        with self._fullness.accepting_replacements(), self._journal.all_or_broken:
+            yield
 
     @property
     def failure(self) -> StoreFailed | None:
@@ -271,7 +276,7 @@ class MessageStore:
     @property
     def is_full(self) -> bool:
         """Whether sends are refused: the disk has only the reserve left, or a send met store_limit and still would."""
-        return self._fullness.is_out_of_space or self._fullness.is_at_limit
+        return self._fullness.refuses_messages
 
     @property
     def is_checkpoint_urgent(self) -> bool:

@@ -71,13 +71,11 @@ class DataLogRemover:
         locks: StoreLocks,
         *,
         replay_position: Callable[[], int],
-        is_full: Callable[[], bool],
         retention_reasons: Callable[[], RetentionReasons],
         leases: Callable[[], Sequence[Lease]] = tuple,
     ) -> None:
         """archive: keeps removed data logs; None: they are deleted.
         replay_position: returns where the next open begins to replay.
-        is_full: returns whether the disk or store_limit refuses what adds something.
         leases: returns the leases that count.
         """
         self._index = index
@@ -87,7 +85,6 @@ class DataLogRemover:
         self._checkpoint_lock = locks.checkpoint
         self._state_lock = locks.state
         self._replay_position = replay_position
-        self._is_full = is_full
         self._retention_reasons = retention_reasons
         self._leases = leases
         # Id from which on data logs were kept for leases at the last cleanup.
@@ -123,7 +120,7 @@ class DataLogRemover:
                 if is_done:
                     self._forget(decision.doomed)
             with self._state_lock:
-                if self._is_full():
+                if self._journal.fullness.refuses_messages:
                     self._journal.refill()
                 remaining = tuple(sorted(self._journal.sizes))
         for line in decision.lines:
