@@ -319,26 +319,29 @@ class Relocation:
         counts = self._counts
         scanned_to, copied_to = counts.scanned_bytes + SCAN_BYTES, counts.appended_bytes + COPY_STEP_BYTES
         while counts.scanned_bytes < scanned_to and counts.appended_bytes < copied_to:
-            piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
+            piece = scan_piece(source.file, source.offset, source.end) if source.is_scanning else None
             with self._state_lock:
-                live = self._found(source, piece)
+                live = self._find_live(source, piece)
             if live is None:
                 return True
             if not source.is_naming:
                 for records in batches(live):
                     if not self._live_copying.copy(source, records):
                         return self.left.is_left(source.data_log)
-            if source.lanes is not None:
-                source.place = source.behind
-            elif piece is not None:
+            if source.is_scanning:
+                assert piece is not None
                 counts.scanned_bytes += piece.behind - source.offset
                 source.offset = piece.behind
+            else:
+                source.place = source.behind
         return False
 
-    def _found(self, source: RelocationSource, piece: ScannedPiece | None) -> list[LiveMessages] | None:
+    def _find_live(self, source: RelocationSource, piece: ScannedPiece | None) -> list[LiveMessages] | None:
         """Return what is live in a piece of the data log, or, after all pieces, by the index. None: it is finished.
 
-        The index is searched if transactions sent messages, because a slice does not say whether it was committed.
+        piece: the next one; None: all heads are scanned. The index is searched then if transactions sent messages,
+            because a slice does not say whether it was committed.
+
         Requires: the lock.
         """
         use = self._index.find_use(source.data_log)
@@ -347,16 +350,18 @@ class Relocation:
             return None
         if not source.is_naming and source.data_log in self._soon_empty():
             return None
-        if piece is not None and piece.behind == source.offset:
-            piece = None
-            self._live_search.begin(source)
-        elif piece is None and source.is_searched and self._live_search.has_outcomes(source):
-            self._live_search.begin(source)
-        if piece is None and source.is_searched:
+        search = self._live_search
+        is_scanned = piece is not None and piece.behind == source.offset
+        if is_scanned or (source.is_searched and search.has_outcomes(source)):
+            search.begin(source)
+        if source.is_searched:
             self._finish(source, use)
             return None
-        search = self._live_search
-        live = search.in_piece(source, piece) if piece is not None else search.in_index(source)
+        if source.is_scanning:
+            assert piece is not None
+            live = search.in_piece(source, piece)
+        else:
+            live = search.in_index(source)
         return live if not source.is_naming or self._survivor_naming.note(source, live) else None
 
     def _finish(self, source: RelocationSource, use: DataLogUse | None) -> None:
