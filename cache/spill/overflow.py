@@ -260,8 +260,8 @@ class Overflow:
 
     def acknowledge(self, lane: NonPersistentLane, first: int, last: int) -> int:
         """Acknowledge a run; return how many of its messages were pending. Nothing is written."""
-        removed, is_spilled = lane.remove(first, last)
-        if is_spilled:
+        removed, spilled = lane.remove(first, last)
+        if spilled:
             self.storage.remove(lane.number, first, last)
         for cache in self._caches[lane.number] if lane.is_copied else self._buffers:
             if cache.may_have(lane.number, last):
@@ -271,8 +271,8 @@ class Overflow:
 
     def acknowledge_one(self, lane: NonPersistentLane, sequence: int) -> int:
         """Acknowledge one message. Every single ack takes this path."""
-        removed, is_spilled = lane.remove_one(sequence)
-        if is_spilled:
+        removed, spilled = lane.remove_one(sequence)
+        if spilled:
             self.storage.remove(lane.number, sequence, sequence)
         if lane.is_copied or self.buffer.holder.held_bytes:
             for cache in self._caches[lane.number]:

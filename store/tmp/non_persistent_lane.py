@@ -168,10 +168,9 @@ class NonPersistentLane(PendingLane):
 
     # ------------------------------------------------------------------ removing
 
-    def remove(self, first: int, last: int) -> tuple[int, bool]:
-        """Remove first to last; return how many were pending, and whether any of those was spilled. O(blocks)."""
-        removed = 0
-        is_any_spilled = False
+    def remove(self, first: int, last: int) -> tuple[int, int]:
+        """Remove first to last; return how many were pending, and not 0 if any of those was spilled. O(blocks)."""
+        removed = spilled = 0
         at = first
         while (run := self._numbers.next_from(at >> BLOCK_SHIFT)) is not None:
             number = run[0]
@@ -187,7 +186,7 @@ class NonPersistentLane(PendingLane):
                     self.removed_bytes += sum(block.lengths[low:high])
                 else:
                     self.removed_bytes += sum(block.lengths[n] for n in range(low, high) if fresh >> n & 1)
-                is_any_spilled |= block.spilled & fresh > 0
+                spilled |= block.spilled & fresh
                 block.gone |= fresh
                 if block.gone == _ALL_GONE:
                     self._forget(number)
@@ -195,7 +194,7 @@ class NonPersistentLane(PendingLane):
             if at > last:
                 break
         self.pending_messages -= removed
-        return removed, is_any_spilled
+        return removed, spilled
 
     def remove_one(self, sequence: int) -> tuple[int, int]:
         """Remove one sequence as `remove` does. Every single ack takes this path."""

@@ -67,7 +67,7 @@ class NonPersistentLaneState(LaneState):
         self.caches = overflow.caches_of(pending_lane)
         self.pager = TmpPager(pending_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
-            cache.keepers[pending_lane.number] = self.pager.page_out_at_once
+            cache.register_keeper(pending_lane.number, self.pager.page_out_at_once)
 
     def is_retained(self, sequence: int) -> bool:
         """Return whether the topic retained this message and gave it to a new subscription."""

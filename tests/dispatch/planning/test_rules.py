@@ -70,7 +70,7 @@ def test_a_rule_says_which_message_of_a_lane_leaves_first(
 def test_under_oldest_first_the_keeper_of_a_lane_gets_what_is_given_back(pattern: str | None) -> None:
     cache = memory_under(OldestFirst(), pattern).pending_cache
     kept: list[StoredMessage] = []
-    cache.keepers[LANE] = kept.extend
+    cache.register_keeper(LANE, kept.extend)
     for sequence in range(4):
         cache.put(LANE, message(sequence))
     cache.give_back(CHARGE)
