@@ -56,7 +56,7 @@ class MessageStore:
         self._journal = journal
         self._fullness = journal.fullness
         self._index = index
-        self._uses = index.uses
+        self._uses = index.data_log_uses
         self._checkpoint_need = index.checkpoint_need
         self._duplicates = duplicates
         self._discard_writer = discard_writer

@@ -105,9 +105,9 @@ class QuotaMemory(MessageMemory):
         quota = budget.quota(pattern)
         lists = budget.quota_holder(holder_names.TARGET_LISTS, quota)
         dispatch = budget.quota_holder(holder_names.DISPATCH_AREA, quota)
-        heads = HeadQueueCache(budget.quota_holder(holder_names.HEAD_QUEUE_CACHE, quota), 0)
+        head_queue_cache = HeadQueueCache(budget.quota_holder(holder_names.HEAD_QUEUE_CACHE, quota), 0)
         pending = budget.quota_holder(holder_names.PENDING_CACHE, quota)
-        super().__init__(lists, dispatch, heads, make_pending_cache(pending, heads))
+        super().__init__(lists, dispatch, head_queue_cache, make_pending_cache(pending, head_queue_cache))
         self.quota: Final[Quota] = quota
         self.places_holder = budget.quota_holder(holder_names.TMP_STORAGE, quota)
 

@@ -88,7 +88,8 @@ class Index:
         self._leaving: dict[int, None] = {}
         # Whether a checkpoint is under way, which refers to lanes.
         self._is_storing = False
-        self.uses: dict[int, DataLogUse] = {}
+        # By id, what needs each data log.
+        self.data_log_uses: dict[int, DataLogUse] = {}
         # When the next checkpoint is due.
         self.checkpoint_need = checkpoint_need or CheckpointNeed()
         self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt, self.checkpoint_need)
@@ -114,7 +115,7 @@ class Index:
             if self.topics.is_topic(destination):
                 lane = self.topics.make_lane(destination, priority, next_sequence)
             else:
-                lane = DestinationLane(self.cache, self.uses, destination, priority)
+                lane = DestinationLane(self.cache, self.data_log_uses, destination, priority)
                 lane.next_sequence = next_sequence
             lane.delayed = self.delayed.get(number)
             self.lanes[number] = lane
@@ -293,7 +294,7 @@ class Index:
                 tuple(use.acked_data_logs),
                 tuple(use.committed_data_logs),
             )
-            for number, use in self.uses.items()
+            for number, use in self.data_log_uses.items()
         ]
         return chain(idle, lanes), uses
 
@@ -312,7 +313,7 @@ class Index:
         self.delayed.clear()
         self.cache.delayed.clear()
         self.forgotten.clear()
-        self.uses.clear()
+        self.data_log_uses.clear()
         self.fingerprints.reset()
         self.delivery_count_table.clear()
 
@@ -339,32 +340,32 @@ class Index:
         """Let one record in by_data_log, which names all remaining messages of data_log, stand for the acks of the
         others.
         """
-        for use in self.uses.values():
+        for use in self.data_log_uses.values():
             use.acked_data_logs.discard(data_log)
         if data_log != by_data_log:
             self.use(by_data_log).acked_data_logs.add(data_log)
 
     def find_use(self, data_log: int) -> DataLogUse | None:
         """Return the use of a data log; None: nothing was ever in it."""
-        return self.uses.get(data_log)
+        return self.data_log_uses.get(data_log)
 
     def use(self, data_log: int) -> DataLogUse:
         """Return the use of a data log; an unknown one is needed by nothing."""
-        return use_of(self.uses, data_log)
+        return use_of(self.data_log_uses, data_log)
 
     def forget_data_logs(self, gone: Collection[int]) -> None:
         """Forget data logs that a cleanup has removed, with all that records in them did. O(data logs)."""
         for data_log in gone:
-            self.uses.pop(data_log, None)
-        for use in self.uses.values():
+            self.data_log_uses.pop(data_log, None)
+        for use in self.data_log_uses.values():
             use.acked_data_logs.difference_update(gone)
             use.committed_data_logs.difference_update(gone)
 
     def keep_data_logs(self, existing: set[int]) -> None:
         """Forget all other data logs, likewise. O(data logs)."""
-        for data_log in self.uses.keys() - existing:
-            del self.uses[data_log]
-        for use in self.uses.values():
+        for data_log in self.data_log_uses.keys() - existing:
+            del self.data_log_uses[data_log]
+        for use in self.data_log_uses.values():
             use.acked_data_logs &= existing
             use.committed_data_logs &= existing
 

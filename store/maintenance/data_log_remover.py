@@ -140,10 +140,10 @@ class DataLogRemover:
         """
         replayed_from = self._replayed_data_log
         kept = set(self._branches.undecided_data_logs) | self._leased(leases)
-        doomed = removable(self._index.uses, replayed_from, kept)
+        doomed = removable(self._index.data_log_uses, replayed_from, kept)
         if copied is not None and (unready := set(doomed).difference(copied)):
             kept |= unready
-            doomed = removable(self._index.uses, replayed_from, kept)
+            doomed = removable(self._index.data_log_uses, replayed_from, kept)
         lines = self._decision_lines(replayed_from, kept, holders) if holders is not None else []
         # An earlier record stands for what the disk has refused to delete since: its data log may go, because each
         # newer one begins with a state record that leaves out what was dropped.
@@ -162,7 +162,7 @@ class DataLogRemover:
     def _leased(self, leases: Sequence[Lease]) -> set[int]:
         """Return the data logs that a leasing reader has not finished. Requires: the lock."""
         first = _first_leased(leases)
-        return {data_log for data_log in self._index.uses if data_log >= first}
+        return {data_log for data_log in self._index.data_log_uses if data_log >= first}
 
     def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
         """Copy data logs that nothing needs to the archive; return those that may be dropped now. None: all may.
@@ -173,7 +173,7 @@ class DataLogRemover:
             return None
         with self._state_lock:
             kept = set(self._branches.undecided_data_logs) | self._leased(leases)
-            unneeded = removable(self._index.uses, self._replayed_data_log, kept)
+            unneeded = removable(self._index.data_log_uses, self._replayed_data_log, kept)
         ready, error = self.archive.copy(unneeded)
         if error is not None:
             logger.warning(
@@ -203,7 +203,7 @@ class DataLogRemover:
 
     def _decision_lines(self, replayed_from: int, kept: set[int], destinations: dict[str, set[int]]) -> list[str]:
         return decision_lines(
-            self._index.uses,
+            self._index.data_log_uses,
             replayed_from,
             kept,
             last_update=self._replay_position(),

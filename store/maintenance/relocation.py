@@ -134,7 +134,7 @@ class Relocation:
 
     def bounds(self) -> JournalSizes:
         """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
-        uses, sizes = self._index.uses, self._journal.sizes
+        uses, sizes = self._index.data_log_uses, self._journal.sizes
         doomed = self._removable()
         # The newest data log has its space already.
         newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
@@ -157,7 +157,7 @@ class Relocation:
         )
 
     def _removable(self) -> list[int]:
-        return removable(self._index.uses, self._journal.data_log, self._branches.undecided_data_logs)
+        return removable(self._index.data_log_uses, self._journal.data_log, self._branches.undecided_data_logs)
 
     def run(self, checkpoint: Callable[[], bool]) -> int:
         """Relocate everything that is worth it, whatever the traffic.
@@ -183,7 +183,7 @@ class Relocation:
         with self._state_lock:
             if now - self._sampled_at >= SAMPLE_SECONDS:
                 self._sampled_at = now
-                self._draining.sample(now, self._index.uses)
+                self._draining.sample(now, self._index.data_log_uses)
                 self._choose_next()
             others = self._journal.appended_bytes - self.appended_bytes
             self._throttle.sample(now, others, is_far_above=self._is_far_above)
@@ -223,7 +223,7 @@ class Relocation:
         if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
             self._is_under_way = False
             return None
-        uses, sizes = self._index.uses, self._journal.sizes
+        uses, sizes = self._index.data_log_uses, self._journal.sizes
         end = self._round_end if self._round_end is not None else self._journal.data_log
         remaining = self._sealed() - set(self._removable())
         choice = choose(
@@ -256,7 +256,7 @@ class Relocation:
         logger.debug(
             "%s %d messages in data-%d.log",
             work,
-            self._index.uses[data_log].pending_messages,
+            self._index.data_log_uses[data_log].pending_messages,
             data_log,
             event="relocation_begun",
         )

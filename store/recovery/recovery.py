@@ -428,7 +428,7 @@ class Recovery:
 
         After a crash before the checkpoint the index is unchanged, and the next open does this again.
         """
-        for data_log, use in sorted(self._index.uses.items()):
+        for data_log, use in sorted(self._index.data_log_uses.items()):
             if not use.pending_messages or not self._is_lost(data_log):
                 continue
             forgotten = 0
@@ -473,7 +473,7 @@ class Recovery:
 
     def _needs_dropped(self) -> bool:
         """Return whether the index has pending messages in data logs that were deleted because they had none."""
-        uses = self._index.uses.items()
+        uses = self._index.data_log_uses.items()
         return any(use.pending_messages and data_log not in self.replay.expected for data_log, use in uses)
 
     # ------------------------------------------------------------------ replaying the journal

@@ -259,7 +259,10 @@ def test_a_single_removal_counts_what_a_run_counts() -> None:
         ("self.removed_bytes += freed_bytes", "self.removed_bytes += length"),
         ("use.pending_messages -= messages", "use.pending_messages -= 1"),
         ("use.pending_bytes -= size", "use.pending_bytes -= length"),
-        ("uses[by_data_log].acked_data_logs.add(data_log)", "self.uses[ack_data_log].acked_data_logs.add(data_log)"),
+        (
+            "uses[by_data_log].acked_data_logs.add(data_log)",
+            "self.data_log_uses[ack_data_log].acked_data_logs.add(data_log)",
+        ),
         ("if not block.is_dirty:\n    self.cache.touch(self, block)",) * 2,
     ):
         assert counted in run and alone in one, (counted, alone)

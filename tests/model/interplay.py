@@ -313,5 +313,9 @@ def described(bay: Forebay) -> Any:
         branches = [
             (branch.number, branch.xid, list(branch), list(branch.runs())) for branch in store.branches.prepared
         ]
-        pending = {data_log: use.pending_messages for data_log, use in store.index.uses.items() if use.pending_messages}
+        pending = {
+            data_log: use.pending_messages
+            for data_log, use in store.index.data_log_uses.items()
+            if use.pending_messages
+        }
         return lanes, subscriptions, branches, pending, store.subscriptions.next_number

@@ -314,7 +314,7 @@ class Moved(CrashExplorer):
         for data_log in self.random.sample(sealed := sorted(store.cleanup.remover.sealed()), min(len(sealed), 3)):
             lock, work = inside(self.bay).lock, store.cleanup.relocation
             is_naming = self.random.random() < 0.4
-            if data_log in store.index.uses:
+            if data_log in store.index.data_log_uses:
                 all(steps(work, lock, data_log, is_naming=is_naming, freed_bytes=1 << 30))
 
 

@@ -32,7 +32,7 @@ def prepare(bay: SimulatedBay, xid: bytes, *bodies: bytes) -> None:
 def move_out_of(bay: Forebay, data_log: int) -> None:
     """Copy what is live in a data log, whether that is worth it or not."""
     store = inside(bay).store
-    if data_log in store.index.uses:
+    if data_log in store.index.data_log_uses:
         all(steps(store.cleanup.relocation, inside(bay).lock, data_log, is_naming=False, freed_bytes=1 << 30))
 
 

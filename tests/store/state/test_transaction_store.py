@@ -103,7 +103,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     fill(bay)
     bay.bay.cleanup()
     assert home.isdisjoint(data_logs(bay))
-    assert all(use.committed_data_logs <= set(data_logs(bay)) for use in bay.index.uses.values())
+    assert all(use.committed_data_logs <= set(data_logs(bay)) for use in bay.index.data_log_uses.values())
     bay.check()
 
 
