@@ -49,7 +49,7 @@ class NonPersistentLane(PendingLane):
     """The store's lane of messages that are not in the journal. The state lock guards it."""
 
     __slots__ = (
-        "pool",
+        "pool_number",
         "newest_turn",
         "is_copied",
         "_account",
@@ -65,7 +65,7 @@ class NonPersistentLane(PendingLane):
         """Make an empty lane. account: pays for the blocks."""
         super().__init__(NON_PERSISTENT | destination_number << LANE_SHIFT | priority, destination_number, priority)
         # Number under which messages without room in RAM wait to be spilled. Lanes of one fan-out share it.
-        self.pool = self.number
+        self.pool_number = self.number
         # Sequence of the persistent lane before which the next message comes.
         self.newest_turn = 0
         # Whether a list knows a message that only a delivery has. Then caches may have it when it is acknowledged.

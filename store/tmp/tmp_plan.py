@@ -71,7 +71,7 @@ class TmpPlanBuilder:
             region = self.regions[-1] if self.regions else None
             if (
                 region is None
-                or region.number != chunk.file.number
+                or region.file_number != chunk.file.number
                 or not self._end <= offset <= self._end + GAP_BYTES_MAX
                 or offset + lengths[low] - region.offset > REGION_BYTES_MAX
             ):

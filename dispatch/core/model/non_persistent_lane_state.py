@@ -244,7 +244,7 @@ class TmpPager(Pager):
             overflow.spill_all()
             if not overflow.buffer.put(pending_lane.number, message):
                 return False
-        if overflow.buffer.is_batch(pending_lane.pool):
+        if overflow.buffer.is_batch(pending_lane.pool_number):
             overflow.spill(pending_lane)
         return True
 

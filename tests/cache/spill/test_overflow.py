@@ -142,7 +142,7 @@ def test_what_is_just_arriving_is_written_only_where_nothing_else_gives_memory()
     one, other = overflow.lanes.values()
     large = (one.add(KIB), b"", bytes(KIB), 0)
     with bay.lock:
-        overflow.buffer.arriving = (one.pool, large[0])
+        overflow.buffer.arriving = (one.pool_number, large[0])
         overflow.take_in(one, large)
         bay.target_area.make_room(10 * KIB, None)
         assert not one.is_spilled(large[0]), "there is room"
