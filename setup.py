@@ -72,8 +72,8 @@ INTERPRETED = (
     "process/*.py",
     "remote/*.py",
     "recovery/opening.py",
-    "recovery/quarantine.py",
     "recovery/repair.py",
+    "store/quarantine.py",
     "screen/*.py",
     "dispatch/store_status.py",
     "topics/topic_admin.py",
@@ -91,7 +91,7 @@ INTERPRETED = (
     "store/environment/late_log.py",  # it looks for the caller's frame
     "store/compiler.py",  # it stands in for names of the compiler
     "store/environment/locks.py",  # a class of machine code can't inherit from one of C
-    "metadata/store.py",
+    "metadata/metadata_store.py",
     "metadata/sqlite.py",
     "metadata/memory_store.py",
     "inspect/facts.py",  # what these two hold crosses to other processes, which a frozen class of machine code can't

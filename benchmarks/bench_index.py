@@ -22,7 +22,7 @@ def empty() -> DestinationLane:
 
 def filled() -> DestinationLane:
     lane = empty()
-    use = use_of(lane.uses, 1)
+    use = use_of(lane.data_log_uses, 1)
     for sequence in range(MESSAGES):
         lane.add_one(1, sequence * RECORD_BYTES, 1024, use)
     return lane
@@ -30,7 +30,7 @@ def filled() -> DestinationLane:
 
 def test_adds_one_by_one(against_floor: AgainstFloor) -> None:
     def add(lane: DestinationLane) -> None:
-        use = use_of(lane.uses, 1)
+        use = use_of(lane.data_log_uses, 1)
         for sequence in range(MESSAGES):
             lane.add_one(1, sequence * RECORD_BYTES, 1024, use)
 
@@ -39,7 +39,7 @@ def test_adds_one_by_one(against_floor: AgainstFloor) -> None:
 
 def test_adds_in_slices(against_floor: AgainstFloor) -> None:
     def add(lane: DestinationLane) -> None:
-        use = use_of(lane.uses, 1)
+        use = use_of(lane.data_log_uses, 1)
         for number in range(MESSAGES // len(SLICE)):
             lane.add_slice(1, number * len(SLICE) * RECORD_BYTES, SLICE, use)
 

@@ -20,7 +20,7 @@ from ..store.environment.progress import OnProgress, tell_nobody
 from ..store.errors import ArgumentError, SettingsError, StoreFailed, TooManyFiles
 from ..store.maintenance.data_log_remover import CleanupReport
 from ..store.metadata.memory_store import MemoryMetadataStore
-from ..store.metadata.store import MetadataStore
+from ..store.metadata.metadata_store import MetadataStore
 from ..store.recovery.recovery import RecoveryReport
 from .codecs import Codec
 from .config.checks import check_bounds, check_clock, check_codec, check_disk, check_name, check_topic_name

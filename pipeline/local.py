@@ -25,7 +25,7 @@ from ..store.format.record import (
     verify_head,
 )
 from ..store.format.state_record import TOPIC, Destination
-from ..store.index.pending_lane import JournaledLane
+from ..store.index.journaled_lane import JournaledLane
 from ..store.inspect.facts import ScanOptions
 from ..store.inspect.read_only import ReadOnlyStore, open_read_only
 from ..store.journal.sync_mark import read_durable_end

@@ -21,7 +21,7 @@ from .format.places import Extent
 from .format.record import RecordDamaged
 from .format.state_record import QUEUE, Destination, Subscription
 from .index.index import Index
-from .index.pending_lane import JournaledLane
+from .index.journaled_lane import JournaledLane
 from .index.subscriptions import Subscriptions
 from .journal.regions import Region, sent_at
 from .numbering import LANE_SHIFT, PRIORITIES

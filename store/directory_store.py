@@ -37,7 +37,7 @@ from .maintenance.time_search import TimeSearch
 from .maintenance.trimmer import Trimmer
 from .message_store import MessageStore
 from .metadata.index_reads import IndexReads
-from .metadata.store import MetadataStore
+from .metadata.metadata_store import MetadataStore
 from .recovery.recovery import RecoveredJournal
 from .state.journaled_state import JournaledState
 from .state.property_table import PropertyTable
@@ -213,7 +213,6 @@ class DirectoryStore:
             due_times=DueTimes(self.index, reads.timed),
             checkpointer=self.checkpointer,
             locks=self._locks,
-            max_checkpoint_adds=self._options.max_checkpoint_adds,
         )
 
     def _make_data_log_retention(self) -> DataLogRetention:
@@ -238,7 +237,6 @@ class DirectoryStore:
             environment.archive,
             self._locks,
             replay_position=lambda: self.checkpointer.replay_position,
-            is_full=lambda: self.message_store.is_full,
             retention_reasons=self.data_log_retention.reasons,
             leases=self.data_log_retention.leases,
         )

@@ -8,8 +8,8 @@ is synced up to `Journal.end`, read after that. recovery/recovery.py describes w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from .checkpoint.checkpointer import Checkpointer
 from .disk.disk import Disk
@@ -25,11 +25,11 @@ from .index.due_times import DueTimes
 from .index.fingerprint import BlockSurvey
 from .index.fingerprints import Candidate, Question
 from .index.index import Index
-from .index.pending_lane import JournaledLane
+from .index.journaled_lane import JournaledLane
 from .journal.journal import Journal
 from .journal.regions import Region, plan_regions, read_headers, read_regions
 from .message import id_prefix
-from .recovery.quarantine import quarantine_message
+from .quarantine import quarantine_message
 from .stored_message import StoredMessage
 from .writers.discard_writer import DiscardWriter
 
@@ -49,20 +49,19 @@ class MessageStore:
         due_times: DueTimes,
         checkpointer: Checkpointer,
         locks: StoreLocks,
-        max_checkpoint_adds: int,
     ) -> None:
-        """disk: has the quarantine. max_checkpoint_adds: most messages that are added between two checkpoints."""
+        """disk: has the quarantine."""
         self._disk = disk
         self._store_id = store_id
         self._journal = journal
         self._fullness = journal.fullness
         self._index = index
-        self._uses = index.uses
+        self._uses = index.data_log_uses
+        self._checkpoint_need = index.checkpoint_need
         self._duplicates = duplicates
         self._discard_writer = discard_writer
         self._checkpointer = checkpointer
         self._state_lock = locks.state
-        self._max_checkpoint_adds = max_checkpoint_adds
         self._is_closed = False
         # Finds the messages whose time has come.
         self.due_times = due_times
@@ -70,9 +69,6 @@ class MessageStore:
         self.checkpoint_lock = locks.checkpoint
         # The second of the three locks. Its holder knows that no sync is under way.
         self.sync_lock = journal.sync_lock
-        self.adds = 0
-        # The value of `adds` at which the next checkpoint is due.
-        self.next_checkpoint_adds = max_checkpoint_adds
 
     # ------------------------------------------------------------------ messages
 
@@ -90,7 +86,7 @@ class MessageStore:
                 lane.priority | flags, lane.destination_number, lane.next_sequence, timestamp, properties, body, size
             )
             data_log = journal.data_log
-            self.adds += 1
+            self._checkpoint_need.adds += 1
             return lane.add_one(data_log, offset, size, self._uses[data_log])
         except BaseException as error:
             self._journal.break_by(error)
@@ -107,7 +103,7 @@ class MessageStore:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
             if not lane.is_unread:
                 lane.put_expiry(sequence, expires_at)
-                if timestamp > self._index.latest_ms:
+                if timestamp > self._index.latest_ms:  # Index.note_time, written inline
                     self._index.latest_ms = timestamp
             return sequence
         except BaseException as error:
@@ -144,11 +140,11 @@ class MessageStore:
                 flags, lane.destination_number, lane.next_sequence, timestamp, contents, lengths
             )
             data_log = journal.data_log
-            self.adds += len(lengths)
+            self._checkpoint_need.adds += len(lengths)
             first = lane.add_slice(data_log, offset, lengths, self._uses[data_log])
             if times:
                 lane.put_times(first, times)
-                self._index.latest_ms = max(self._index.latest_ms, timestamp)
+                self._index.note_time(timestamp)
             for identity in identities:
                 self._duplicates.remember(identity)
             return first
@@ -160,7 +156,7 @@ class MessageStore:
         """Count messages that other parts have written, such as transactions, towards the next checkpoint. Requires:
         the lock.
         """
-        self.adds += messages
+        self._checkpoint_need.adds += messages
 
     def acknowledge(self, lane: JournaledLane, first: int, last: int) -> int:
         """Acknowledge a run with one record; return how many messages were pending. Requires: the lock."""
@@ -266,9 +262,14 @@ class MessageStore:
         """The number of the journal's next record. Requires: the lock."""
         return self._journal.next_log_sequence
 
-    def accepting_replacements(self) -> AbstractContextManager[None]:
-        """Let records in the block use the reserve: `Journal.accepting_replacements`. Requires: the lock throughout."""
-        return self._journal.accepting_replacements()
+    @contextmanager
+    def accepting_replacements(self) -> Iterator[None]:
+        """Let records in the block use the reserve, because they replace messages, as a dead letter does.
+
+        Requires: the lock throughout.
+        """
+        with self._fullness.accepting_replacements(), self._journal.all_or_broken:
+            yield
 
     @property
     def failure(self) -> StoreFailed | None:
@@ -278,17 +279,17 @@ class MessageStore:
     @property
     def is_full(self) -> bool:
         """Whether sends are refused: the disk has only the reserve left, or a send met store_limit and still would."""
-        return self._fullness.is_out_of_space or self._fullness.is_at_limit
+        return self._fullness.refuses_messages
 
     @property
     def is_checkpoint_urgent(self) -> bool:
         """Whether a checkpoint must come before more work, to bound replay and memory."""
-        return self.adds >= self.next_checkpoint_adds + self._max_checkpoint_adds or self._index.is_crowded
+        return self._checkpoint_need.is_overdue or self._index.is_crowded
 
     @property
     def is_checkpoint_due(self) -> bool:
         """Whether enough has changed for a checkpoint, whatever the checkpoint interval says."""
-        return self.adds >= self.next_checkpoint_adds or self._index.is_filling
+        return self._checkpoint_need.is_due
 
     @property
     def is_index_crowded(self) -> bool:
@@ -302,14 +303,12 @@ class MessageStore:
 
         Closed: the last checkpoint of this open has begun. Requires: no lock.
         """
-        adds = self.adds  # messages that are added from here on may have to wait for the next checkpoint
+        adds = (
+            self._checkpoint_need.adds
+        )  # messages that are added from here on may have to wait for the next checkpoint
         is_stored = self._checkpointer.checkpoint(is_closing=is_closing)
-        self._count_to_next_checkpoint(adds)
+        self._checkpoint_need.checkpointed(adds)
         return is_stored
-
-    def _count_to_next_checkpoint(self, adds: int) -> None:
-        """Begin to count the messages up to the next checkpoint. adds: how many there were before the last one."""
-        self.next_checkpoint_adds = max(self.next_checkpoint_adds, adds + self._max_checkpoint_adds)
 
     def require_index_room(self, blocks: int) -> None:
         """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room.
@@ -322,7 +321,7 @@ class MessageStore:
     def make_index_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks."""
         self._checkpointer.make_index_room(position, next_log_sequence)
-        self._count_to_next_checkpoint(self.adds)
+        self._checkpoint_need.checkpointed(self._checkpoint_need.adds)
 
     # ------------------------------------------------------------------ closing
 

@@ -15,6 +15,7 @@ from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .environment.clock import SteadyClock
 from .environment.late_log import LateLogger
 from .errors import StoreFailed
+from .index.checkpoint_need import CheckpointNeed
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.index import Index
 from .index.subscriptions import Subscriptions
@@ -22,7 +23,7 @@ from .journal.reserve import DiskReserve
 from .journal.shutdown_marker import read_shutdown_marker
 from .journal.sync_mark import SyncMark, read_sync_mark
 from .metadata.index_reads import IndexReads
-from .metadata.store import MetadataStore
+from .metadata.metadata_store import MetadataStore
 from .recovery.opening import find_store_id, recover
 from .recovery.recovery import RecoveredJournal, RecoveryReport
 from .state.journaled_state import JournaledState
@@ -92,6 +93,7 @@ class _Opening:
             delivery_count_table=delivery_count_table,
             read_fingerprints=reads.fingerprints,
             lanes_account=accounts.destinations,
+            checkpoint_need=CheckpointNeed(options.max_checkpoint_adds),
         )
         duplicates, properties = self._environment.duplicates, self._environment.host_properties
         return JournaledState(

@@ -1,1 +1,1 @@
-"""The ledger: what a message costs, the budget that admits or refuses it, and charges that cannot be refused."""
+"""The ledger: what a message costs, the budget that admits it, charges that cannot be refused, and the shares."""

@@ -33,10 +33,10 @@ class MemoryRegistry:
         """
         lists_holder = budget.holder(holder_names.TARGET_LISTS)
         dispatch_holder = budget.holder(holder_names.DISPATCH_AREA)
-        heads = HeadQueueCache(budget.holder(holder_names.HEAD_QUEUE_CACHE), 0)
-        pending_cache = make_pending_cache(budget.holder(holder_names.PENDING_CACHE), heads)
+        head_queue_cache = HeadQueueCache(budget.holder(holder_names.HEAD_QUEUE_CACHE), 0)
+        pending_cache = make_pending_cache(budget.holder(holder_names.PENDING_CACHE), head_queue_cache)
         # The memory of all destinations whose policy has neither a share nor a reserve.
-        self.common = MessageMemory(lists_holder, dispatch_holder, heads, pending_cache)
+        self.common = MessageMemory(lists_holder, dispatch_holder, head_queue_cache, pending_cache)
         # The memory of each pattern whose policy has a share or a reserve.
         self.of_patterns = {pattern: QuotaMemory(budget, pattern, make_pending_cache) for pattern in patterns}
         # All memories. Each destination is charged to one of them.

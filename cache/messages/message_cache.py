@@ -56,8 +56,17 @@ class MessageCache(HeldMessages):
     def __init__(self, holder: Holder, share_bytes: int) -> None:
         """Make it empty. share_bytes: most bytes that it may hold; 0 switches it off."""
         super().__init__(holder, share_bytes)
-        # By lane, a function that takes messages that are given back, for lanes whose messages may be nowhere else.
+        # By lane, the function that takes messages that are given back, for lanes whose messages may be nowhere else.
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
+
+    def register_keeper(self, lane_number: int, keeper: Callable[[list[StoredMessage]], None]) -> None:
+        """Pass messages of a lane that are given back to its keeper, because they may be nowhere else."""
+        self.keepers[lane_number] = keeper
+
+    def end_lane(self, lane_number: int) -> None:
+        """Drop all messages of a lane that ends, and its keeper. O(messages of the lane here)."""
+        self.discard_lane(lane_number)
+        self.keepers.pop(lane_number, None)
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message; return whether there was room for it."""

@@ -12,7 +12,7 @@ from typing import Final
 from ...store.numbering import UNLIMITED
 from ..accounting import holder_names
 from ..accounting.budget import Budget, Holder, Quota
-from ..shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
+from ..accounting.shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
 from .head_queue_cache import HeadQueueCache
 from .pending_cache import PendingCache
 
@@ -103,9 +103,9 @@ class QuotaMemory(MessageMemory):
         quota = budget.quota(pattern)
         lists = budget.quota_holder(holder_names.TARGET_LISTS, quota)
         dispatch = budget.quota_holder(holder_names.DISPATCH_AREA, quota)
-        heads = HeadQueueCache(budget.quota_holder(holder_names.HEAD_QUEUE_CACHE, quota), 0)
+        head_queue_cache = HeadQueueCache(budget.quota_holder(holder_names.HEAD_QUEUE_CACHE, quota), 0)
         pending = budget.quota_holder(holder_names.PENDING_CACHE, quota)
-        super().__init__(lists, dispatch, heads, make_pending_cache(pending, heads))
+        super().__init__(lists, dispatch, head_queue_cache, make_pending_cache(pending, head_queue_cache))
         self.quota: Final[Quota] = quota
         self.places_holder = budget.quota_holder(holder_names.TMP_STORAGE, quota)
 

@@ -15,14 +15,14 @@ from ...store.environment.late_log import LateLogger
 from ...store.errors import Closed, SpillFailed, StoreFull
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
-from ...store.tmp.file import SpilledMessage, TmpRegion, read_headers, read_regions
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
+from ...store.tmp.spilled_message import SpilledMessage, TmpRegion, read_headers, read_regions
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..accounting import holder_names
 from ..accounting.budget import Budget, Holder
 from ..accounting.charge import charge_of
+from ..accounting.shares import Shares
 from ..messages.held_messages import HeldMessages
-from ..shares import Shares
 from .buffer import FREEING_BYTES, SpillBuffer
 from .spill_account import ArrivalAccount, OwnedAccount, SpillAccount
 
@@ -104,7 +104,7 @@ class Overflow:
         if pool is None:
             self.account.refill()
         else:
-            lane.pool = pool
+            lane.pool_number = pool
             self.buffer.join(lane.number, pool)
             self.account.hold_for(self.buffer.sharing_lanes_max)
         return lane
@@ -119,7 +119,7 @@ class Overflow:
         """Keep an arrival that has no other place. StoreFull or SpillFailed: nothing has changed."""
         number, account = lane.number, self.account
         # ensure_room begins with this too; here it is written inline
-        if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
+        if self.buffer.is_batch(lane.pool_number) or self.buffer.is_full:
             self._relieve(lane)
         if not (account.is_whole or account.secure_last()) or not self.buffer.put(number, message):
             if not self.ensure_room(lane, message, charge_of(message)):
@@ -131,13 +131,13 @@ class Overflow:
 
         Return whether it is spilled now; if not, the SpillBuffer has room for it. charge: that of the message.
         """
-        if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
+        if self.buffer.is_batch(lane.pool_number) or self.buffer.is_full:
             self._relieve(lane)
         account = self.account
         is_secured = account.is_whole or (account.secure_last() and not account.missing_bytes)
         if is_secured and self.budget.free_bytes >= charge:
             return False
-        if self.buffer.peek(lane.pool, message[0]) is not None:  # another lane needs it, so it costs nothing more
+        if self.buffer.peek(lane.pool_number, message[0]) is not None:  # another lane needs it: it costs no more
             return False
         self._make_room(max(charge + self.account.missing_bytes + self.account.lent_bytes, self._room_bytes))
         self.account.refill()
@@ -151,7 +151,7 @@ class Overflow:
 
     def _relieve(self, lane: NonPersistentLane) -> None:
         """Spill a batch of the lane, or of the fullest lane."""
-        fullest = lane.pool if self.buffer.is_batch(lane.pool) else self.buffer.fullest()
+        fullest = lane.pool_number if self.buffer.is_batch(lane.pool_number) else self.buffer.fullest()
         if fullest is not None:
             self._spill_batch(fullest)
 
@@ -167,7 +167,7 @@ class Overflow:
                     self.account.give_ahead()  # a refill has used the memory that was released for this message
                     kept = buffer.put(number, message, is_moved=True)
                     assert kept, "what was just released can be reserved again"
-        if buffer.is_batch(lane.pool):
+        if buffer.is_batch(lane.pool_number):
             self.spill(lane)
 
     def spill(self, lane: NonPersistentLane) -> bool:
@@ -175,11 +175,11 @@ class Overflow:
 
         Return whether tmp-storage took them.
         """
-        return self._spill_lane(lane.pool)
+        return self._spill_lane(lane.pool_number)
 
     def spill_waiting(self, lane: NonPersistentLane) -> None:
         """Spill waiting messages of a lane because memory is needed, unless that may take more than it frees."""
-        if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
+        if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool_number):
             self.spill(lane)
 
     def spill_until_free(self, wanted_bytes: int) -> None:
@@ -260,8 +260,8 @@ class Overflow:
 
     def acknowledge(self, lane: NonPersistentLane, first: int, last: int) -> int:
         """Acknowledge a run; return how many of its messages were pending. Nothing is written."""
-        removed, is_spilled = lane.remove(first, last)
-        if is_spilled:
+        removed, spilled = lane.remove(first, last)
+        if spilled:
             self.storage.remove(lane.number, first, last)
         for cache in self._caches[lane.number] if lane.is_copied else self._buffers:
             if cache.may_have(lane.number, last):
@@ -270,8 +270,8 @@ class Overflow:
 
     def acknowledge_one(self, lane: NonPersistentLane, sequence: int) -> int:
         """Acknowledge one message. Every single ack takes this path."""
-        removed, is_spilled = lane.remove_one(sequence)
-        if is_spilled:
+        removed, spilled = lane.remove_one(sequence)
+        if spilled:
             self.storage.remove(lane.number, sequence, sequence)
         if lane.is_copied or self.buffer.holder.held_bytes:
             for cache in self._caches[lane.number]:
@@ -308,7 +308,7 @@ class Overflow:
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read the one message of a region as `read` does, in pieces and with an empty body. No lock is needed.
 
-        pay: see tmp.file.read_headers.
+        pay: see tmp.spilled_message.read_headers.
         """
         (region,) = regions
         return read_headers(region, pay)

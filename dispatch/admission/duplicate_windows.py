@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...cache.accounting.budget import Holder
-from ...cache.shares import Shares
+from ...cache.accounting.shares import Shares
 from ...store.environment.late_log import LateLogger
 from ...store.errors import TransactionError
 from ...store.format.identity import DIGEST_BYTES, Identity, identity

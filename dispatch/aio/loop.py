@@ -82,8 +82,7 @@ class LoopConfirmer(Confirmer):
         self._publisher = parts.publisher
         self._thread_confirmer = parts.thread_confirmer
         self._syncs_always = parts.publisher.syncs_always
-        self._message_store = parts.message_store
-        self._block_cache = parts.block_cache
+        self._checkpoint_need = parts.checkpoint_need
         self._loader = parts.loader
         self.loop = loop
         # The journal end that `confirmed` must confirm for the last call; 0: none.
@@ -104,16 +103,14 @@ class LoopConfirmer(Confirmer):
 
     def confirm(self, journal_end: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
-        message_store = self._message_store
         if self._syncs_always and (self._publisher.unpublished or journal_end > self._journal.durable_end):
             owed = journal_end or 1
             if owed > self.owed:
                 self.owed = owed
             return
-        # MessageStore.is_checkpoint_due, written inline: each message passes here twice.
-        if (
-            message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
-        ) and not self._thread_confirmer.leave_checkpoint():
+        # CheckpointNeed.is_due, written inline: each message passes here twice.
+        need = self._checkpoint_need
+        if (need.adds >= need.due_adds or need.is_index_filling) and not self._thread_confirmer.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if self.monitor.deferred:
             self.monitor.run_deferred()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...cache.shares import RESERVED_SHARE_MAX, QuotaBytes, Shares
+from ...cache.accounting.shares import RESERVED_SHARE_MAX, QuotaBytes, Shares
 from ...store.disk.disk import Disk
 from ...store.errors import SettingsError, StoreFailed
 from ...store.maintenance.archive import PIECE_BYTES

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from ...store.environment.locks import OwnedCondition, condition_of
 from ...store.errors import Closed
-from ...store.index.block_cache import BlockCache
+from ...store.index.checkpoint_need import CheckpointNeed
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ..admission.limits import SenderWaker, Wait
@@ -55,7 +55,7 @@ class ThreadConfirmer(Confirmer):
         monitor: Monitor,
         message_store: MessageStore,
         journal: Journal,
-        block_cache: BlockCache,
+        checkpoint_need: CheckpointNeed,
         publisher: Publisher,
         leave_checkpoint: Callable[[], bool],
     ) -> None:
@@ -63,7 +63,7 @@ class ThreadConfirmer(Confirmer):
         super().__init__(journal)
         self._monitor = monitor
         self._message_store = message_store
-        self._block_cache = block_cache
+        self._checkpoint_need = checkpoint_need
         self._publisher = publisher
         self._syncs_always = publisher.syncs_always
         self.leave_checkpoint = leave_checkpoint
@@ -82,13 +82,11 @@ class ThreadConfirmer(Confirmer):
             publisher = self._publisher
             if not is_published and (publisher.unpublished or publisher.postponed):
                 publisher.publish_left()
-        # MessageStore.is_checkpoint_due, written inline: each message passes here twice.
-        message_store = self._message_store
-        if (
-            message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
-        ) and not self.leave_checkpoint():
+        # CheckpointNeed.is_due, written inline: each message passes here twice.
+        need = self._checkpoint_need
+        if (need.adds >= need.due_adds or need.is_index_filling) and not self.leave_checkpoint():
             with suppress(Closed):  # the store closes meanwhile, with what this call has written
-                message_store.checkpoint()
+                self._message_store.checkpoint()
         if self._monitor.deferred:
             self._monitor.run_deferred()
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES
-from ...cache.shares import Shares
+from ...cache.accounting.shares import Shares
 from ...store.errors import SettingsError
 from ...store.numbering import UNLIMITED
 from ..config.settings import MEMORY_LIMIT_BYTES_MIN

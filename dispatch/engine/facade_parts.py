@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...store.index.block_cache import BlockCache
+from ...store.index.checkpoint_need import CheckpointNeed
 from ...store.journal.journal import Journal
 from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
@@ -92,7 +92,6 @@ class LoopParts:
     publisher: Publisher
     thread_confirmer: ThreadConfirmer
     """Does in a worker thread what calls of the loop owe."""
-    message_store: MessageStore
     journal: Journal
-    block_cache: BlockCache
+    checkpoint_need: CheckpointNeed
     loader: EagerLoader

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
-from ...cache.shares import Shares
+from ...cache.accounting.shares import Shares
 from ...store.environment.locks import require_outside
 from ...store.index.index import Index
 from ...store.message_store import MessageStore
-from ...store.metadata.store import MetadataStore
+from ...store.metadata.metadata_store import MetadataStore
 from ..core.areas.target_area import TargetArea
 from ..core.monitor import Monitor
 

@@ -16,8 +16,8 @@ from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget, Holder
 from ...cache.accounting.charge import charge_of_all, charge_of_size
 from ...cache.accounting.overdraft import Overdraft
+from ...cache.accounting.shares import Shares
 from ...cache.messages.memory_registry import MemoryRegistry
-from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.disk.disk import Disk
 from ...store.environment.account import Unlimited

@@ -12,15 +12,15 @@ from typing import Final
 
 from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import charge_of
-from ...cache.messages.head_queue_cache import HeadQueueCache
-from ...cache.messages.pending_cache import PendingCache
-from ...cache.shares import (
+from ...cache.accounting.shares import (
     HIGH_WATERMARK_BYTES_MIN,
     SUPPLY_SECONDS,
     TARGET_LISTS_SHARE,
     Shares,
     high_watermark_bytes,
 )
+from ...cache.messages.head_queue_cache import HeadQueueCache
+from ...cache.messages.pending_cache import PendingCache
 from ...store.stored_message import StoredMessage
 from ..core.memory.memory_rule import MemoryRule
 from ..core.model.model import TargetList

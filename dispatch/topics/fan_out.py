@@ -50,8 +50,8 @@ class FanOut:
         self.priority = priority
         self.id_prefix = lanes.non_persistent_prefix(topic.number, priority)
         # Number of the pool in which lanes without room share messages.
-        self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
-        self.next_sequence = lanes.take_sequence(self.pool)
+        self.pool_number = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
+        self.next_sequence = lanes.take_sequence(self.pool_number)
         self.sent_bytes = 0
         topic.parts.destination_memory.charge(FAN_OUT_BYTES)
         # Number of sequences that no sent message has: given to one subscription, refused, or from before the topic
@@ -79,7 +79,7 @@ class FanOut:
         self.next_sequence = sequence + 1  # even if the call fails, as for a message that is sent
         self._not_sent += 1
         lane = self._lane_of(subscription)
-        self._buffer.arriving = (self.pool, sequence)
+        self._buffer.arriving = (self.pool_number, sequence)
         try:
             lane.skip_to(sequence)
             if has_times(properties):
@@ -119,7 +119,7 @@ class FanOut:
         evicted = 0
         selector_matches.begin(self.priority, sequence)
         buffer = self._buffer
-        buffer.arriving = (self.pool, sequence)
+        buffer.arriving = (self.pool_number, sequence)
         try:
             for subscription in topic.online:
                 selector = subscription.selector
@@ -152,7 +152,7 @@ class FanOut:
     def _lane_of(self, subscription: SubscriptionState) -> NonPersistentLaneState:
         lane = subscription.non_persistent_lanes[self.priority]
         if lane is None:
-            lane = self._lanes.ensure_non_persistent(subscription, self.priority, self.pool, self.id_prefix)
+            lane = self._lanes.ensure_non_persistent(subscription, self.priority, self.pool_number, self.id_prefix)
         return lane
 
     def _take_back(self, lane: NonPersistentLaneState, message: StoredMessage) -> None:

@@ -139,7 +139,7 @@ class TopicState(SubscribedTopicState):
 
     def pools(self) -> Iterable[tuple[int, int]]:
         """Return number and next sequence of each pool in which subscriptions share non-persistent messages."""
-        return [(fan_out.pool, fan_out.next_sequence) for fan_out in self.fan_outs.values()]
+        return [(fan_out.pool_number, fan_out.next_sequence) for fan_out in self.fan_outs.values()]
 
     def clear(self) -> None:
         """Forget the messages and subscriptions of a deleted or closed topic. Requires: the lock."""

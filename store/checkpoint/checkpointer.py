@@ -23,7 +23,7 @@ from ..index.block_cache import BlockLane
 from ..index.fingerprints import Row
 from ..index.index import Index
 from ..journal.journal import Journal
-from ..metadata.store import MetadataDamaged, MetadataFull, commit_lending
+from ..metadata.metadata_store import MetadataDamaged, MetadataFull, commit_lending
 from ..state.journaled_state import JournaledState
 from ..structures.histogram import DurationHistogram
 

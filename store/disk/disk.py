@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from .os_file import OsFile
 from .write_window import keeps_space
@@ -59,6 +59,15 @@ class File(Protocol):
         """Close the handle; what was not synced stays unsynced. No other thread may be inside a call."""
 
 
+@runtime_checkable
+class FillableFile(File, Protocol):
+    """A File that may fill preallocated space ahead. The files of a host's own disk need not be such ones."""
+
+    @property
+    def is_filled_ahead(self) -> bool:
+        """Whether the preallocated space is filled ahead of small appends, which thus always find room."""
+
+
 class Directory(Protocol):
     """An open directory, whose sync needs no further descriptor."""
 
@@ -104,6 +113,11 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int:
         """Return the bytes that this user may still write."""
+
+
+def is_filled_ahead(file: File) -> bool:
+    """Return whether small appends to a file always find room, up to what was preallocated."""
+    return isinstance(file, FillableFile) and file.is_filled_ahead
 
 
 def known_free_bytes(disk: Disk) -> int:

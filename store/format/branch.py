@@ -203,6 +203,19 @@ class Branch:
         return sum(runs.count for acks in (self.acks, self.unrecorded_acks) for runs in acks.values())
 
 
+class PrepareRecord(NamedTuple):
+    """A prepare record: the transaction survives from here on, until it has an outcome."""
+
+    branch: Branch
+
+
+class RollbackRecord(NamedTuple):
+    """A rollback record: the transaction's messages are deleted."""
+
+    number: int
+    """The number of the transaction."""
+
+
 def _runs_of(acks: Mapping[int, SequenceSet]) -> Iterator[LaneRun]:
     for lane_number, runs in acks.items():
         for first, last in runs:

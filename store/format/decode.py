@@ -1,17 +1,17 @@
 """Decoding of records: the payload of each kind as a value of its own type, which has the name of the kind.
 
-So a `return` record is a ReturnRecord, a `survivors` record is a SurvivorsRecord, and so on for all of KIND_NAMES. The
-bytes of most payloads are encoded and decoded in the file of their noun in this package. Those of destination, delete,
-subscribe, unsubscribe and drop records are in state_record.py, which restates what they say; those of message and ack
-records in record.py. All code that reads whole journals matches over these types: replay, dump, and the facts for
-offline queries.
+So a `return` record is a ReturnRecord, a `survivors` record is a SurvivorsRecord, and so on for all of KIND_NAMES. Type
+and bytes of most payloads are in the file of their noun in this package: those of commit, prepare and rollback records
+in branch.py; those of destination, delete, subscribe, unsubscribe and drop records in state_record.py, which restates
+what they say; those of the others without a file in record.py. All code that reads whole journals matches over these
+types: replay, dump, and the facts for offline queries.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from .branch import Branch, CommitRecord, decode_branch, decode_commit, decode_rollback
+from .branch import CommitRecord, PrepareRecord, RollbackRecord, decode_branch, decode_commit, decode_rollback
 from .host_properties import PropertiesRecord, decode_properties_record
 from .imports import ImportRecord, decode_import
 from .needs_record import NeedsRecord, decode_needs
@@ -39,7 +39,10 @@ from .record import (
     SURVIVORS,
     UNSUBSCRIBE,
     AckRecord,
+    AttestRecord,
+    DirectoryRecord,
     Header,
+    LostRecord,
     MessageRecord,
     decode_ack,
     decode_slice,
@@ -47,9 +50,12 @@ from .record import (
 from .return_record import ReturnRecord, decode_return
 from .seek_record import SeekRecord, decode_seek
 from .state_record import (
-    Destination,
+    DeleteRecord,
+    DestinationRecord,
+    DropRecord,
     StateRecord,
-    Subscription,
+    SubscribeRecord,
+    UnsubscribeRecord,
     decode_delete,
     decode_destination,
     decode_state,
@@ -57,66 +63,6 @@ from .state_record import (
     decode_unsubscribe,
 )
 from .survivors_record import SurvivorsRecord, decode_survivors
-
-
-class DestinationRecord(NamedTuple):
-    """A destination record: a queue or topic begins, or something new is known of it."""
-
-    destination: Destination
-
-
-class DeleteRecord(NamedTuple):
-    """A delete record: the queue or topic is deleted with all its messages."""
-
-    number: int
-    """The number of the queue or topic."""
-
-
-class SubscribeRecord(NamedTuple):
-    """A subscribe record: a durable subscription begins."""
-
-    subscription: Subscription
-
-
-class UnsubscribeRecord(NamedTuple):
-    """An unsubscribe record: the durable subscription has ended."""
-
-    number: int
-    """The number of the subscription."""
-
-
-class DropRecord(NamedTuple):
-    """A drop record: nothing needs these data logs any more."""
-
-    data_logs: list[int]
-    """Their ids."""
-
-
-class LostRecord(NamedTuple):
-    """A lost record: a repair gave up records that were here."""
-
-
-class AttestRecord(NamedTuple):
-    """An attest record: everything before that position is durable."""
-
-    position: int
-
-
-class PrepareRecord(NamedTuple):
-    """A prepare record: the transaction survives from here on, until it has an outcome."""
-
-    branch: Branch
-
-
-class RollbackRecord(NamedTuple):
-    """A rollback record: the transaction's messages are deleted."""
-
-    number: int
-    """The number of the transaction."""
-
-
-class DirectoryRecord(NamedTuple):
-    """A directory record: it ends a data log, and says where the records before it are."""
 
 
 class UnknownRecord(NamedTuple):

@@ -251,6 +251,20 @@ class AckRecord(NamedTuple):
     ranges: list[AckRange]
 
 
+class AttestRecord(NamedTuple):
+    """An attest record: everything before that position is durable."""
+
+    position: int
+
+
+class LostRecord(NamedTuple):
+    """A lost record: a repair gave up records that were here."""
+
+
+class DirectoryRecord(NamedTuple):
+    """A directory record: it ends a data log, and says where the records before it are."""
+
+
 class LaneRun(NamedTuple):
     """A run of sequences, and the lane that has them."""
 

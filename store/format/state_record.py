@@ -62,6 +62,19 @@ class Destination(NamedTuple):
     """Whether it ends at the latest with the process that made it."""
 
 
+class DestinationRecord(NamedTuple):
+    """A destination record: a queue or topic begins, or something new is known of it."""
+
+    destination: Destination
+
+
+class DeleteRecord(NamedTuple):
+    """A delete record: the queue or topic is deleted with all its messages."""
+
+    number: int
+    """The number of the queue or topic."""
+
+
 def encode_destination(destination: Destination) -> bytes:
     name = destination.name.encode()
     kind = destination.kind | (_HAS_MESSAGE_GROUPS if destination.has_message_groups else 0)
@@ -84,6 +97,19 @@ class Subscription(NamedTuple):
     selector: str | None
     is_retention: bool = False
     """Whether it has no reader and stands for what the topic's policy keeps beyond all acks."""
+
+
+class SubscribeRecord(NamedTuple):
+    """A subscribe record: a durable subscription begins."""
+
+    subscription: Subscription
+
+
+class UnsubscribeRecord(NamedTuple):
+    """An unsubscribe record: the durable subscription has ended."""
+
+    number: int
+    """The number of the subscription."""
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -175,6 +201,13 @@ class StateRecord:
     """Lane -> delivery counts of returned messages."""
     properties: dict[str, bytes] = field(default_factory=dict)
     """The host's own named values."""
+
+
+class DropRecord(NamedTuple):
+    """A drop record: nothing needs these data logs any more."""
+
+    data_logs: list[int]
+    """Their ids."""
 
 
 class LaneCounts(NamedTuple):

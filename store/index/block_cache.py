@@ -3,6 +3,8 @@
 A block that differs from its row in the metadata store is dirty and stays in RAM. A clean block may leave RAM and is
 read back when needed. So the cache stays bounded if a checkpoint comes before too many blocks are dirty. A crash loses
 the whole cache: recovery replays the journal from the last checkpoint.
+
+BlockLane, the base of lanes with blocks, is here too, because lane and cache call each other.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from ..format.times import TIMES_BLOCKS, BlockTimes
 from ..numbering import BLOCK_SHIFT, DELAYED, UNLIMITED
 from ..structures.sequence_set import SequenceSet
 from .block import BLOCK_CHARGE_BYTES, RELOCATED_BLOCKS, Block, BlockDamaged
-from .pending_lane import JournaledLane
+from .checkpoint_need import CheckpointNeed
+from .journaled_lane import JournaledLane
 from .relocated import RelocatedPlaces
 
 BLOCKS_MIN: Final = 16
@@ -102,6 +105,7 @@ class BlockCache:
         lanes: Mapping[int, BlockLane],
         read_block: Callable[[int, int], bytes],
         doubt: Callable[[BlockDamaged], None],
+        checkpoint_need: CheckpointNeed,
     ) -> None:
         """Make an empty cache.
 
@@ -109,11 +113,10 @@ class BlockCache:
         lanes: all by number.
         read_block(lane, number): returns the row of a block.
         doubt: may raise another error for a row that is not a block; otherwise BlockDamaged is raised.
+        checkpoint_need: is told when the cache fills.
         """
         # (lane, block) -> a block that differs from its row.
         self.dirty: dict[tuple[int, int], Block] = {}
-        # Whether a checkpoint soon would keep the cache from being crowded.
-        self.is_filling = False
         self._account = account
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._lanes = lanes
@@ -121,6 +124,7 @@ class BlockCache:
         self.delayed: dict[int, BlockLane] = {}
         self._read_block = read_block
         self._doubt = doubt
+        self._checkpoint_need = checkpoint_need
         # Number of blocks in RAM. A block counts `extra_blocks` more, here and in _dirty_extra.
         self._resident_blocks = 0
         self._dirty_extra = 0
@@ -222,7 +226,7 @@ class BlockCache:
     def _note_filling(self) -> None:
         """Ask for a checkpoint once a quarter of the cache is dirty."""
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
-            self.is_filling = True
+            self._checkpoint_need.is_index_filling = True
 
     def _drop(self, lane: BlockLane, block: Block) -> None:
         del lane.resident[block.number]
@@ -247,7 +251,7 @@ class BlockCache:
         self._dirty_extra += block.extra_blocks
         # _note_filling, written inline
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
-            self.is_filling = True
+            self._checkpoint_need.is_index_filling = True
 
     def fetch(self, lane: BlockLane, block_number: int) -> Block:
         """Read a block that is not in RAM and keep it. Raises BlockDamaged, or what `doubt` raises instead."""
@@ -281,7 +285,7 @@ class BlockCache:
             taken.append((number, block, block.pack()))
         self.dirty.clear()
         self._dirty_extra = self._fingerprint_blocks
-        self.is_filling = False
+        self._checkpoint_need.is_index_filling = False
         self._packed_bytes = sum(len(packed) for _, _, packed in taken)
         admitted = self._account.reserve(self._packed_bytes)
         assert admitted, "the index's share of memory is guaranteed"

@@ -26,15 +26,17 @@ class DestinationLane(BlockLane):
     The state lock guards it.
     """
 
-    __slots__ = ("uses", "is_unread")
+    __slots__ = ("data_log_uses", "is_unread")
 
-    def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
+    def __init__(
+        self, cache: BlockCache, data_log_uses: dict[int, DataLogUse], destination: int, priority: int
+    ) -> None:
         """Make an empty lane.
 
-        uses: the uses of all data logs, which the lanes of an index share.
+        data_log_uses: the uses of all data logs, which the lanes of an index share.
         """
         super().__init__(cache, destination << LANE_SHIFT | priority, destination, priority)
-        self.uses = uses
+        self.data_log_uses = data_log_uses
         # Whether messages only get a sequence and are not stored, because this is a topic's lane without subscriptions.
         self.is_unread = False
 
@@ -190,11 +192,11 @@ class DestinationLane(BlockLane):
         length = block.lengths[index]
         data_log = block.data_logs[0]
         block.gone = gone
-        use = self.uses[data_log]
+        use = self.data_log_uses[data_log]
         use.pending_messages -= 1
         use.pending_bytes -= length
         if data_log != ack_data_log:
-            self.uses[ack_data_log].acked_data_logs.add(data_log)
+            self.data_log_uses[ack_data_log].acked_data_logs.add(data_log)
         self.pending_messages -= 1
         self.removed_bytes += length
         if not block.is_dirty:
@@ -227,7 +229,7 @@ class DestinationLane(BlockLane):
 
         Return the bytes of their contents.
         """
-        uses, lengths = self.uses, block.lengths
+        uses, lengths = self.data_log_uses, block.lengths
         freed_bytes = 0
         for data_log, first, last in block.files(low, high):
             part = (fresh >> first) & ((1 << (last - first + 1)) - 1)
@@ -261,7 +263,7 @@ class DestinationLane(BlockLane):
         known = enumerate(block.lengths[low : high + 1])
         if any(length != lengths[at] and pending >> low + at & 1 for at, length in known):
             raise RecordDamaged("a message that was moved has another length than before")
-        use = use_of(self.uses, data_log)
+        use = use_of(self.data_log_uses, data_log)
         freed_bytes = self._discount(block, low, high, pending, data_log)
         added_bytes = sum(lengths)
         if block.relocated is None:
@@ -426,5 +428,5 @@ class DeletedLane(DestinationLane):
     __slots__ = ()
 
     def __init__(self, lane: DestinationLane) -> None:
-        super().__init__(lane.cache, lane.uses, NO_DESTINATION, lane.priority)
+        super().__init__(lane.cache, lane.data_log_uses, NO_DESTINATION, lane.priority)
         self.number = lane.number

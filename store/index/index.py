@@ -8,7 +8,7 @@ RAM: recovery replays the journal from the last checkpoint.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final
 
@@ -19,13 +19,15 @@ from ..format.times import NEVER
 from ..numbering import DELAYED, LANE_MASK, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, lanes_of
 from .block import Block, BlockDamaged
 from .block_cache import BlockCache, BlockLane
+from .checkpoint_need import CheckpointNeed
 from .data_log_use import DataLogUse, use_of
 from .delayed_lane import DelayedLane
 from .delivery_counts import DeliveryCountTable
 from .destination_lane import DestinationLane
 from .fingerprints import Fingerprints, Row, RowReader
 from .idle_lanes import IdleLanes
-from .pending_lane import JournaledLane, PendingLane
+from .journaled_lane import JournaledLane
+from .pending_lane import PendingLane
 
 INDEX_LANE_BYTES: Final = 1536
 """Charge of a lane that is an object, without its blocks.
@@ -67,6 +69,7 @@ class Index:
         delivery_count_table: DeliveryCountTable | None = None,
         read_fingerprints: RowReader = lambda lane, first, last, names: [],
         lanes_account: OverdraftAccount | None = None,
+        checkpoint_need: CheckpointNeed | None = None,
     ) -> None:
         """Make an empty index.
 
@@ -74,6 +77,7 @@ class Index:
         delivery_count_table: has the delivery counts, and bounds them; None: they are bounded as without a budget.
         read_fingerprints: see RowReader.
         lanes_account: pays for lanes; None: they are not counted.
+        checkpoint_need: knows when the next checkpoint is due; None: only blocks in RAM ask for one.
         """
         self._lanes_account = lanes_account or Uncounted()
         # Lanes that are in use or not empty, by number.
@@ -84,8 +88,11 @@ class Index:
         self._leaving: dict[int, None] = {}
         # Whether a checkpoint is under way, which refers to lanes.
         self._is_storing = False
-        self.uses: dict[int, DataLogUse] = {}
-        self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
+        # By id, what needs each data log.
+        self.data_log_uses: dict[int, DataLogUse] = {}
+        # When the next checkpoint is due.
+        self.checkpoint_need = checkpoint_need or CheckpointNeed()
+        self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt, self.checkpoint_need)
         self.fingerprints = Fingerprints(self.cache, read_fingerprints)
         self.delivery_count_table = delivery_count_table or DeliveryCountTable()
         # Makes the lanes of topics, once it is known which destinations are topics.
@@ -107,7 +114,7 @@ class Index:
             if self.topics.is_topic(destination):
                 lane = self.topics.make_lane(destination, priority, next_sequence)
             else:
-                lane = DestinationLane(self.cache, self.uses, destination, priority)
+                lane = DestinationLane(self.cache, self.data_log_uses, destination, priority)
                 lane.next_sequence = next_sequence
             lane.delayed = self.delayed.get(number)
             self.lanes[number] = lane
@@ -286,7 +293,7 @@ class Index:
                 tuple(use.acked_data_logs),
                 tuple(use.committed_data_logs),
             )
-            for number, use in self.uses.items()
+            for number, use in self.data_log_uses.items()
         ]
         return chain(idle, lanes), uses
 
@@ -305,7 +312,7 @@ class Index:
         self.delayed.clear()
         self.cache.delayed.clear()
         self.forgotten.clear()
-        self.uses.clear()
+        self.data_log_uses.clear()
         self.fingerprints.reset()
         self.delivery_count_table.clear()
 
@@ -332,30 +339,51 @@ class Index:
         """Let one record in by_data_log, which names all remaining messages of data_log, replace the acks of its
         other messages.
         """
-        for use in self.uses.values():
+        for use in self.data_log_uses.values():
             use.acked_data_logs.discard(data_log)
         if data_log != by_data_log:
             self.use(by_data_log).acked_data_logs.add(data_log)
 
     def find_use(self, data_log: int) -> DataLogUse | None:
         """Return the use of a data log; None: nothing was ever in it."""
-        return self.uses.get(data_log)
+        return self.data_log_uses.get(data_log)
 
     def use(self, data_log: int) -> DataLogUse:
         """Return the use of a data log; an unknown one is needed by nothing."""
-        return use_of(self.uses, data_log)
+        return use_of(self.data_log_uses, data_log)
+
+    def forget_data_logs(self, gone: Collection[int]) -> None:
+        """Forget data logs that a cleanup has removed, with all that records in them did. O(data logs)."""
+        for data_log in gone:
+            self.data_log_uses.pop(data_log, None)
+        for use in self.data_log_uses.values():
+            use.acked_data_logs.difference_update(gone)
+            use.committed_data_logs.difference_update(gone)
+
+    def keep_data_logs(self, existing: set[int]) -> None:
+        """Forget all other data logs, likewise. O(data logs)."""
+        for data_log in self.data_log_uses.keys() - existing:
+            del self.data_log_uses[data_log]
+        for use in self.data_log_uses.values():
+            use.acked_data_logs &= existing
+            use.committed_data_logs &= existing
+
+    def note_time(self, now_ms: int) -> None:
+        """Note a time that a record in the journal has."""
+        if now_ms > self.latest_ms:
+            self.latest_ms = now_ms
 
     # ------------------------------------------------------------------ the blocks in RAM
 
     @property
     def is_filling(self) -> bool:
         """Whether a checkpoint soon would keep the block cache from becoming crowded."""
-        return self.cache.is_filling
+        return self.checkpoint_need.is_index_filling
 
     @property
     def has_more_to_store(self) -> bool:
         """Whether a checkpoint is useful although the journal has not grown."""
-        return self.cache.is_filling or self.fingerprints.is_stale or self.has_leaving_lanes
+        return self.is_filling or self.fingerprints.is_stale or self.has_leaving_lanes
 
     @property
     def is_crowded(self) -> bool:

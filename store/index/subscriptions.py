@@ -21,8 +21,8 @@ from ..format.state_record import TOPIC, Destination, EncodedRows, StateRecord, 
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
 from .backlog_sets import BacklogSets
 from .index import Index, LaneMaker
+from .journaled_lane import JournaledLane
 from .noted_backlogs import NotedBacklogs
-from .pending_lane import JournaledLane
 from .subscription_table import Cursor, SubscriptionTable
 from .topic_lane import NO_RECORD, LaneHome, SubscriptionLane, TopicLane
 
@@ -151,7 +151,7 @@ class Subscriptions(LaneMaker):
     def make_lane(self, destination: int, priority: int, next_sequence: int) -> TopicLane:
         """Make a lane of a topic whose next message has that sequence, and add it to each subscription."""
         topic = self._topic(destination)
-        lane = TopicLane(self._index.cache, self._index.uses, destination, priority, self._backlogs)
+        lane = TopicLane(self._index.cache, self._index.data_log_uses, destination, priority, self._backlogs)
         lane.home = topic
         lane.next_sequence = next_sequence
         topic.lanes.append(lane)
@@ -297,7 +297,9 @@ class Subscriptions(LaneMaker):
         )  # non-persistent messages have no place in a journal, and stay unchanged
         self._index.delivery_count_table.forget_lanes(lanes)
         self._index.forget_delayed_lanes(lanes)
-        needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
+        needed = {
+            found for found, use in self._index.data_log_uses.items() if use.pending_messages and found != data_log
+        }
         self._index.use(data_log).acked_data_logs.update(needed)
 
     def delete_topic(self, topic_number: int) -> None:

@@ -27,8 +27,9 @@ from .block import Block
 from .block_cache import BlockCache
 from .data_log_use import DataLogUse
 from .destination_lane import DestinationLane
+from .journaled_lane import JournaledLane
 from .noted_backlogs import NotedBacklogs
-from .pending_lane import JournaledLane, PendingLane
+from .pending_lane import PendingLane
 from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 from .subscription_table import Cursor
 
@@ -119,7 +120,9 @@ class TopicLane(DestinationLane):
     def nowhere(self) -> TopicLane:
         """A lane to which nothing is sent, for subscriptions that have ended."""
         if self._nowhere is None:
-            self._nowhere = TopicLane(self.cache, self.uses, self.destination_number, self.priority, self.backlogs)
+            self._nowhere = TopicLane(
+                self.cache, self.data_log_uses, self.destination_number, self.priority, self.backlogs
+            )
         return self._nowhere
 
     def _open_before(self, end: int) -> None:
@@ -140,7 +143,7 @@ class TopicLane(DestinationLane):
         """Take over a lane that was not known to belong to a topic. Requires: there are no subscriptions yet."""
         self.take_over_counts(lane)
         self.take_over_blocks(lane)
-        self.uses = lane.uses
+        self.data_log_uses = lane.data_log_uses
         self.touch_all()
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
@@ -522,7 +525,7 @@ class SubscriptionLane(JournaledLane):
         low, high = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
         for data_log, start, end in block.files(low, high) if ack_data_log else ():
             if data_log != ack_data_log and mask & ones(start, end):
-                self.topic.uses[ack_data_log].acked_data_logs.add(data_log)
+                self.topic.data_log_uses[ack_data_log].acked_data_logs.add(data_log)
         lengths = block.lengths
         size = sum(sum(lengths[first : last + 1]) for first, last in runs_of_ones(mask))
         self._own().remove(block.number, mask)

@@ -10,22 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, assert_never
 
 from ..disk.disk import Disk, File
-from ..format.branch import CommitRecord
-from ..format.decode import (
-    AttestRecord,
-    DeleteRecord,
-    DestinationRecord,
-    DirectoryRecord,
-    DropRecord,
-    LostRecord,
-    Payload,
-    PrepareRecord,
-    RollbackRecord,
-    SubscribeRecord,
-    UnknownRecord,
-    UnsubscribeRecord,
-    decode,
-)
+from ..format.branch import CommitRecord, PrepareRecord, RollbackRecord
+from ..format.decode import Payload, UnknownRecord, decode
 from ..format.host_properties import Changes, PropertiesRecord
 from ..format.imports import ImportRecord
 from ..format.message_properties import decode_properties
@@ -35,7 +21,10 @@ from ..format.record import (
     MESSAGE,
     RELOCATED,
     AckRecord,
+    AttestRecord,
+    DirectoryRecord,
     LaneRun,
+    LostRecord,
     MessageRecord,
     RecordDamaged,
     decode_slice,
@@ -43,8 +32,13 @@ from ..format.record import (
 from ..format.return_record import ReturnRecord
 from ..format.seek_record import SeekRecord
 from ..format.state_record import (
+    DeleteRecord,
+    DestinationRecord,
+    DropRecord,
     StateRecord,
+    SubscribeRecord,
     Subscription,
+    UnsubscribeRecord,
 )
 from ..format.survivors_record import SurvivorsRecord
 from ..format.times import MessageTimes, times_of

@@ -15,21 +15,8 @@ from math import isfinite
 from typing import Final, NamedTuple, assert_never
 
 from ..disk.disk import File
-from ..format.branch import CommitRecord
-from ..format.decode import (
-    AttestRecord,
-    DeleteRecord,
-    DestinationRecord,
-    DirectoryRecord,
-    DropRecord,
-    LostRecord,
-    PrepareRecord,
-    RollbackRecord,
-    SubscribeRecord,
-    UnknownRecord,
-    UnsubscribeRecord,
-    decode,
-)
+from ..format.branch import CommitRecord, PrepareRecord, RollbackRecord
+from ..format.decode import UnknownRecord, decode
 from ..format.host_properties import PropertiesRecord
 from ..format.imports import ImportRecord
 from ..format.message_properties import decode_properties, own_identity
@@ -43,7 +30,10 @@ from ..format.record import (
     STATE,
     SUBSCRIBE,
     AckRecord,
+    AttestRecord,
+    DirectoryRecord,
     Header,
+    LostRecord,
     MessageRecord,
     RecordDamaged,
     decode_slice,
@@ -51,8 +41,13 @@ from ..format.record import (
 from ..format.return_record import ReturnRecord
 from ..format.seek_record import SeekRecord
 from ..format.state_record import (
+    DeleteRecord,
+    DestinationRecord,
+    DropRecord,
     StateRecord,
+    SubscribeRecord,
     Subscription,
+    UnsubscribeRecord,
 )
 from ..format.survivors_record import SurvivorsRecord
 from ..format.times import times_of

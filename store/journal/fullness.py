@@ -82,6 +82,11 @@ class Fullness:
         return self._refused_bytes > 0
 
     @property
+    def refuses_messages(self) -> bool:
+        """Whether sends are refused: the disk has only the reserve left, or one met the limit and still would."""
+        return self.is_out_of_space or self.is_at_limit
+
+    @property
     def is_short_of_space(self) -> bool:
         """Whether another data log would not fit. Then nothing is kept for a lease."""
         return self.is_full or self._is_above_limit(self._file_bytes)

@@ -12,11 +12,10 @@ for all callers that have appended by then.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeAlias
 
-from ..disk.disk import NO_SPACE, Disk, File, known_free_bytes
+from ..disk.disk import NO_SPACE, Disk, File, is_filled_ahead, known_free_bytes
 from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..environment.bare_lock import bare_lock
 from ..environment.locks import AllOrBroken, OwnedLock
@@ -63,11 +62,12 @@ GATHERED_BYTES_MAX: Final = 64 * 1024 - 1
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
 
-# Two unchecked ends, below every end of an append, with which each append asks for room.
+# Two values of `_unchecked_end` without unchecked appends: they lie below the end of every append, so each one asks
+# `_make_space` for room.
 _ASK_EACH_TIME: Final = 0
-"""It may get some."""
+"""Appends are admitted one by one, because the disk is full or new messages are refused."""
 _REFUSE_ALL: Final = -1
-"""It gets none, because the journal is closed, has failed, or is between two data logs."""
+"""No append is admitted: the journal is closed, has failed, or is between two data logs."""
 
 
 def _nobody(durable_end: int) -> None:
@@ -342,7 +342,7 @@ class Journal:
 
     def _choose_writes(self, file: File) -> None:
         """Choose how records are appended to a file from now on. Requires: nothing is gathered."""
-        if self._sync_listener is not _nothing and getattr(file, "is_filled_ahead", False):
+        if self._sync_listener is not _nothing and is_filled_ahead(file):
             self._write, self._write_message = self._write_behind, self._gather
             self._gather_end = self._filled_end = 0
         else:
@@ -445,15 +445,6 @@ class Journal:
         """Refuse all later appends, with the first failure or, without one, as a closed store. Requires: the lock."""
         self._unchecked_end = _REFUSE_ALL
         self.failure = self.failure or failure
-
-    @contextmanager
-    def accepting_replacements(self) -> Iterator[None]:
-        """Let records in the block use the reserve, because they replace messages, as a dead letter does.
-
-        Requires: the lock throughout.
-        """
-        with self.fullness.accepting_replacements(), self.all_or_broken:
-            yield
 
     # ------------------------------------------------------------------ space
 

@@ -52,7 +52,9 @@ class Cleanup:
         return set(data_logs) - self.remover.dropped
 
     def run(self) -> CleanupReport:
-        """Delete data logs that nothing needs, relocate messages that keep too much, and delete again.
+        """Delete data logs that nothing needs, relocate messages that keep too much, and delete again, all at once.
+
+        In the background each of the two has a task of its own, which calls `delete_unneeded` or `Relocation.run_due`.
 
         Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
         """
@@ -70,19 +72,19 @@ class Cleanup:
         return report.followed_by(self.delete_unneeded(), relocated_messages)
 
     def delete_unneeded(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs."""
+        """Trim what topics only retain, checkpoint, and delete or archive the data logs that nothing needs then."""
         if self.trimmer.is_retaining:
             self.trimmer.trim(self._clock.time_ms())
-        report = self._delete_unneeded()
+        report = self._checkpoint_and_remove()
         while self._fullness.is_short_of_space and self.trimmer.give_up_oldest():
-            report = report.followed_by(self._delete_unneeded())
+            report = report.followed_by(self._checkpoint_and_remove())
         return report
 
-    def _delete_unneeded(self) -> CleanupReport:
+    def _checkpoint_and_remove(self) -> CleanupReport:
         self._checkpoint()
         while self._subscriptions.is_behind and self._checkpoint():
             pass  # a subscription that has ended needed more than the index holds at once
-        return self.remover.delete_unneeded()
+        return self.remover.remove_unneeded()
 
     def take_request(self) -> bool:
         """Return whether relocation asks for a cleanup, once for each time that it does."""

@@ -76,13 +76,11 @@ class DataLogRemover:
         locks: StoreLocks,
         *,
         replay_position: Callable[[], int],
-        is_full: Callable[[], bool],
         retention_reasons: Callable[[], RetentionReasons],
         leases: Callable[[], Sequence[Lease]] = tuple,
     ) -> None:
         """archive: keeps removed data logs; None: they are deleted.
         replay_position: returns where the next open begins to replay.
-        is_full: returns whether the disk or store_limit refuses what adds something.
         leases: returns the leases that count.
         """
         self._index = index
@@ -92,7 +90,6 @@ class DataLogRemover:
         self._checkpoint_lock = locks.checkpoint
         self._state_lock = locks.state
         self._replay_position = replay_position
-        self._is_full = is_full
         self._retention_reasons = retention_reasons
         self._leases = leases
         # Id from which on data logs were kept for leases at the last cleanup.
@@ -107,7 +104,7 @@ class DataLogRemover:
         first_needed = min(self._replayed_data_log, self._leased_from)
         return {data_log for data_log in self._journal.sizes if data_log < first_needed} - self.dropped
 
-    def delete_unneeded(self) -> CleanupReport:
+    def remove_unneeded(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs. Requires: no lock.
 
         A drop record that names them is synced before the first one is unlinked, so a crash never makes a deletion a
@@ -128,7 +125,7 @@ class DataLogRemover:
                 if is_done:
                     self._forget(decision.doomed)
             with self._state_lock:
-                if self._is_full():
+                if self._journal.fullness.refuses_messages:
                     self._journal.refill()
                 remaining = tuple(sorted(self._journal.sizes))
         for line in decision.lines:
@@ -142,16 +139,16 @@ class DataLogRemover:
     def _doom(
         self, leases: Sequence[Lease], copied: list[int] | None, holders: dict[str, set[int]] | None
     ) -> _Decision:
-        """Decide and record which data logs will go. Requires: both locks.
+        """Decide and record which data logs will go. Requires: the checkpoint lock and the state lock.
 
         copied: those that are in the archive and may go; None: all may. holders: None: no lines are wanted.
         """
         replayed_from = self._replayed_data_log
         kept = set(self._branches.undecided_data_logs) | self._leased(leases)
-        doomed = removable(self._index.uses, replayed_from, kept)
+        doomed = removable(self._index.data_log_uses, replayed_from, kept)
         if copied is not None and (unready := set(doomed).difference(copied)):
             kept |= unready
-            doomed = removable(self._index.uses, replayed_from, kept)
+            doomed = removable(self._index.data_log_uses, replayed_from, kept)
         lines = self._decision_lines(replayed_from, kept, holders) if holders is not None else []
         # An earlier record stands for what the disk has refused to delete since: its data log may go, because each
         # newer one begins with a state record that leaves out what was dropped.
@@ -170,7 +167,7 @@ class DataLogRemover:
     def _leased(self, leases: Sequence[Lease]) -> set[int]:
         """Return the data logs that a leasing reader has not finished. Requires: the lock."""
         first = _first_leased(leases)
-        return {data_log for data_log in self._index.uses if data_log >= first}
+        return {data_log for data_log in self._index.data_log_uses if data_log >= first}
 
     def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
         """Copy data logs that nothing needs to the archive; return those that may be dropped now. None: all may.
@@ -181,7 +178,7 @@ class DataLogRemover:
             return None
         with self._state_lock:
             kept = set(self._branches.undecided_data_logs) | self._leased(leases)
-            unneeded = removable(self._index.uses, self._replayed_data_log, kept)
+            unneeded = removable(self._index.data_log_uses, self._replayed_data_log, kept)
         ready, error = self.archive.copy(unneeded)
         if error is not None:
             logger.warning(
@@ -211,7 +208,7 @@ class DataLogRemover:
 
     def _decision_lines(self, replayed_from: int, kept: set[int], destinations: dict[str, set[int]]) -> list[str]:
         return decision_lines(
-            self._index.uses,
+            self._index.data_log_uses,
             replayed_from,
             kept,
             last_update=self._replay_position(),
@@ -219,14 +216,10 @@ class DataLogRemover:
             destinations=destinations,
         )
 
-    def _forget(self, data_logs: Iterable[int]) -> None:
+    def _forget(self, data_logs: list[int]) -> None:
         with self._state_lock, self._journal.all_or_broken:
-            for data_log in data_logs:
-                self._index.uses.pop(data_log, None)
-            for use in self._index.uses.values():
-                use.acked_data_logs.difference_update(data_logs)
-                use.committed_data_logs.difference_update(data_logs)
-            self._journal.forget(list(data_logs))
+            self._index.forget_data_logs(data_logs)
+            self._journal.forget(data_logs)
             self.dropped.difference_update(data_logs)
             self.on_space_freed()
 

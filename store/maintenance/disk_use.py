@@ -45,7 +45,7 @@ class DiskUse:
 
         Requires: the lock. O(data logs), no disk.
         """
-        sizes, uses = self._sizes(), self._index.uses
+        sizes, uses = self._sizes(), self._index.data_log_uses
         return [
             (number, sizes[number], uses[number].pending_bytes if number in uses else 0) for number in sorted(sizes)
         ]

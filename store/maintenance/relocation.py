@@ -134,7 +134,7 @@ class Relocation:
 
     def bounds(self) -> JournalSizes:
         """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
-        uses, sizes = self._index.uses, self._journal.sizes
+        uses, sizes = self._index.data_log_uses, self._journal.sizes
         doomed = self._removable()
         # The newest data log has its space already.
         newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
@@ -157,7 +157,7 @@ class Relocation:
         )
 
     def _removable(self) -> list[int]:
-        return removable(self._index.uses, self._journal.data_log, self._branches.undecided_data_logs)
+        return removable(self._index.data_log_uses, self._journal.data_log, self._branches.undecided_data_logs)
 
     def run(self, checkpoint: Callable[[], bool]) -> int:
         """Relocate everything that is worth it, whatever the traffic.
@@ -183,7 +183,7 @@ class Relocation:
         with self._state_lock:
             if now - self._sampled_at >= SAMPLE_SECONDS:
                 self._sampled_at = now
-                self._draining.sample(now, self._index.uses)
+                self._draining.sample(now, self._index.data_log_uses)
                 self._choose_next()
             others = self._journal.appended_bytes - self.appended_bytes
             self._throttle.sample(now, others, is_far_above=self._is_far_above)
@@ -223,7 +223,7 @@ class Relocation:
         if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
             self._is_under_way = False
             return None
-        uses, sizes = self._index.uses, self._journal.sizes
+        uses, sizes = self._index.data_log_uses, self._journal.sizes
         end = self._round_end if self._round_end is not None else self._journal.data_log
         remaining = self._sealed() - set(self._removable())
         choice = choose(
@@ -256,7 +256,7 @@ class Relocation:
         logger.debug(
             "%s %d messages in data-%d.log",
             work,
-            self._index.uses[data_log].pending_messages,
+            self._index.data_log_uses[data_log].pending_messages,
             data_log,
             event="relocation_begun",
         )
@@ -319,26 +319,29 @@ class Relocation:
         counts = self._counts
         scanned_to, copied_to = counts.scanned_bytes + SCAN_BYTES, counts.appended_bytes + COPY_STEP_BYTES
         while counts.scanned_bytes < scanned_to and counts.appended_bytes < copied_to:
-            piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
+            piece = scan_piece(source.file, source.offset, source.end) if source.is_scanning else None
             with self._state_lock:
-                live = self._found(source, piece)
+                live = self._find_live(source, piece)
             if live is None:
                 return True
             if not source.is_naming:
                 for records in batches(live):
                     if not self._live_copying.copy(source, records):
                         return self.left.is_left(source.data_log)
-            if source.lanes is not None:
-                source.place = source.behind
-            elif piece is not None:
+            if source.is_scanning:
+                assert piece is not None
                 counts.scanned_bytes += piece.behind - source.offset
                 source.offset = piece.behind
+            else:
+                source.place = source.behind
         return False
 
-    def _found(self, source: RelocationSource, piece: ScannedPiece | None) -> list[LiveMessages] | None:
+    def _find_live(self, source: RelocationSource, piece: ScannedPiece | None) -> list[LiveMessages] | None:
         """Return what is live in a piece of the data log, or, after all pieces, by the index. None: it is finished.
 
-        The index is searched if transactions sent messages, because a slice does not say whether it was committed.
+        piece: the next one; None: all heads are scanned. The index is searched then if transactions sent messages,
+            because a slice does not say whether it was committed.
+
         Requires: the lock.
         """
         use = self._index.find_use(source.data_log)
@@ -347,16 +350,18 @@ class Relocation:
             return None
         if not source.is_naming and source.data_log in self._soon_empty():
             return None
-        if piece is not None and piece.behind == source.offset:
-            piece = None
-            self._live_search.begin(source)
-        elif piece is None and source.is_searched and self._live_search.has_outcomes(source):
-            self._live_search.begin(source)
-        if piece is None and source.is_searched:
+        search = self._live_search
+        is_scanned = piece is not None and piece.behind == source.offset
+        if is_scanned or (source.is_searched and search.has_outcomes(source)):
+            search.begin(source)
+        if source.is_searched:
             self._finish(source, use)
             return None
-        search = self._live_search
-        live = search.in_piece(source, piece) if piece is not None else search.in_index(source)
+        if source.is_scanning:
+            assert piece is not None
+            live = search.in_piece(source, piece)
+        else:
+            live = search.in_index(source)
         return live if not source.is_naming or self._survivor_naming.note(source, live) else None
 
     def _finish(self, source: RelocationSource, use: DataLogUse | None) -> None:

@@ -62,6 +62,11 @@ class RelocationSource:
     """What transactions without an outcome had in it when that search began."""
 
     @property
+    def is_scanning(self) -> bool:
+        """Whether heads are scanned. Afterwards the index is searched."""
+        return self.lanes is None
+
+    @property
     def is_searched(self) -> bool:
         """Whether the index was searched to its end."""
         return self.lanes is not None and self.place.lane == len(self.lanes)

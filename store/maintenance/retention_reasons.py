@@ -129,7 +129,7 @@ class RetentionReasons:
             self._retentions = {number for number, facts in self._durable.items() if facts.is_retention}
             self._counts = {
                 data_log: _Counts(use.pending_messages, frozenset(use.acked_data_logs | use.committed_data_logs))
-                for data_log, use in index.uses.items()
+                for data_log, use in index.data_log_uses.items()
             }
 
     def of(self, data_log: int) -> list[RetentionReason]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ..environment.locks import AllOrBroken, OwnedLock
-from ..index.pending_lane import JournaledLane
+from ..index.journaled_lane import JournaledLane
 from ..index.subscriptions import Subscriptions
 from ..index.topic_lane import SubscriptionLane
 from ..numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT

@@ -15,7 +15,7 @@ from typing import Final
 
 from ..index.block import packed_earliest, packed_messages
 from ..numbering import UNLIMITED
-from .store import BlockRuns, MetadataDamaged
+from .metadata_store import BlockRuns, MetadataDamaged
 
 Row = tuple[int, int, int, int, int]
 """Lane, block, checksum of its bytes, when its first message is due, and when one expires; 0: never."""

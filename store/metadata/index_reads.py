@@ -6,7 +6,7 @@ from collections.abc import Callable, Set
 
 from ..errors import StoreFailed
 from ..index.block import BlockDamaged
-from .store import MetadataDamaged, MetadataStore
+from .metadata_store import MetadataDamaged, MetadataStore
 
 
 class IndexReads:

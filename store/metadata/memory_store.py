@@ -12,7 +12,7 @@ from typing import Final
 from ..index.fingerprints import Row as FingerprintRow
 from ..numbering import UNLIMITED
 from .checksum import row_of, timed_rows
-from .store import MetadataDamaged, MetadataFull, Snapshot
+from .metadata_store import MetadataDamaged, MetadataFull, Snapshot
 
 ROW_BYTES: Final = 256
 """Memory of a row in addition to its content: its place, its slot in the table, and the objects' heads."""

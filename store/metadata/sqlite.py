@@ -1,4 +1,4 @@
-"""SqliteMetadataStore: the metadata store on disk, in SQLite, as metadata/store.py describes it.
+"""SqliteMetadataStore: the metadata store on disk, in SQLite, as metadata/metadata_store.py describes it.
 
 SQLite keeps its own files and can't write through the disk interface. So it stands behind a Protocol, which has a
 second implementation in memory, and a third one in the tests for simulated crashes.
@@ -20,7 +20,7 @@ from ..format.times import NEVER
 from ..index.fingerprints import Row as FingerprintRow
 from ..numbering import UNLIMITED
 from .checksum import BlockChecksum, parts_of, ranges, row_of, survey
-from .store import MetadataDamaged, MetadataFull, MetadataUnopened, Snapshot
+from .metadata_store import MetadataDamaged, MetadataFull, MetadataUnopened, Snapshot
 
 _SCHEMA_VERSION: Final = 1
 _SCHEMA: Final = (

@@ -45,7 +45,7 @@ from ..journal.data_log import (
 )
 from ..journal.shutdown_marker import ShutdownMarker
 from ..journal.sync_mark import SYNC_MARK
-from ..metadata.store import MetadataDamaged
+from ..metadata.metadata_store import MetadataDamaged
 from ..numbering import BLOCK_MESSAGES, DELAYED, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, location_text
 from ..state.journaled_state import JournaledState
 from .repair import LOST_DATA_LOG_BYTES, DamagedPlace
@@ -245,11 +245,7 @@ class Recovery:
             expected &= set(result.sizes)
         result.leftovers = tuple(sorted(set(result.sizes) - expected))
         result.sizes = {data_log: result.sizes[data_log] for data_log in expected}
-        for data_log in set(self._index.uses) - expected:
-            del self._index.uses[data_log]
-        for use in self._index.uses.values():
-            use.acked_data_logs &= expected
-            use.committed_data_logs &= expected
+        self._index.keep_data_logs(expected)
 
     def _list(self) -> list[int]:
         """Return the ids of all data logs.
@@ -309,7 +305,7 @@ class Recovery:
                 return None
             self.replay.register(state.destinations)
             self._index.restore(lanes, uses, snapshot.blocks, snapshot.earliest)
-            self._index.latest_ms = max(self._index.latest_ms, state.latest_ms)
+            self._index.note_time(state.latest_ms)
             self.replay.apply_state(state)
             self._subscriptions.restore(backlogs)
         except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:
@@ -432,7 +428,7 @@ class Recovery:
 
         After a crash before the checkpoint the index is unchanged, and the next open does this again.
         """
-        for data_log, use in sorted(self._index.uses.items()):
+        for data_log, use in sorted(self._index.data_log_uses.items()):
             if not use.pending_messages or not self._is_lost(data_log):
                 continue
             forgotten = 0
@@ -477,7 +473,7 @@ class Recovery:
 
     def _needs_dropped(self) -> bool:
         """Return whether the index has pending messages in data logs that were deleted because they had none."""
-        uses = self._index.uses.items()
+        uses = self._index.data_log_uses.items()
         return any(use.pending_messages and data_log not in self.replay.expected for data_log, use in uses)
 
     # ------------------------------------------------------------------ replaying the journal

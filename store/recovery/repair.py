@@ -35,7 +35,7 @@ from ..journal.data_log import (
 )
 from ..journal.forward_reader import initial_of
 from ..numbering import OFFSET_BITS
-from .quarantine import PART_BYTES_MAX, is_copy, quarantine_bytes
+from ..quarantine import PART_BYTES_MAX, is_copy, quarantine_bytes
 
 logger = LateLogger("forebay.store.recovery")
 

@@ -13,21 +13,8 @@ from typing import Final, NamedTuple, assert_never
 from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
-from ..format.branch import Branch, CommitRecord, CommittedSlice, PlacedSlice
-from ..format.decode import (
-    AttestRecord,
-    DeleteRecord,
-    DestinationRecord,
-    DirectoryRecord,
-    DropRecord,
-    LostRecord,
-    PrepareRecord,
-    RollbackRecord,
-    SubscribeRecord,
-    UnknownRecord,
-    UnsubscribeRecord,
-    decode,
-)
+from ..format.branch import Branch, CommitRecord, CommittedSlice, PlacedSlice, PrepareRecord, RollbackRecord
+from ..format.decode import UnknownRecord, decode
 from ..format.destination_table import DestinationTable
 from ..format.host_properties import PropertiesRecord
 from ..format.identity import identity
@@ -41,8 +28,11 @@ from ..format.record import (
     RELOCATED,
     TIMED,
     AckRecord,
+    AttestRecord,
+    DirectoryRecord,
     Header,
     LaneRun,
+    LostRecord,
     MessageRecord,
     RecordDamaged,
     decode_slice,
@@ -51,9 +41,14 @@ from ..format.return_record import ReturnRecord
 from ..format.seek_record import SeekRecord
 from ..format.state_record import (
     TOPIC,
+    DeleteRecord,
     Destination,
+    DestinationRecord,
+    DropRecord,
     StateRecord,
+    SubscribeRecord,
     Subscription,
+    UnsubscribeRecord,
 )
 from ..format.survivors_record import SurvivorsRecord
 from ..format.times import MessageTimes, read_times
@@ -204,7 +199,7 @@ class Replay:
 
     def _delay(self, counted: ReturnRecord, relieve: Callable[[], None]) -> None:
         """Delay the messages that came back and are pending. relieve: see _keep_survivors."""
-        self._index.latest_ms = max(self._index.latest_ms, counted.now_ms)
+        self._index.note_time(counted.now_ms)
         lane = self._subscriptions.lane(counted.number, counted.priority)
         for run in counted.runs:
             at, end = run.first, run.first + run.messages
@@ -292,7 +287,7 @@ class Replay:
 
     def _put_times(self, file: File, content_offset: int, lane: DestinationLane, part: MessageRecord) -> None:
         lane.put_times(part.first_sequence, read_times(file, content_offset, part))
-        self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
+        self._index.note_time(part.timestamp)
 
     def _place(self, part: MessageRecord, lane_number: int, position: int, record: Header) -> None:
         """Note a slice of a transaction whose commit may follow."""

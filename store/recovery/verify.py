@@ -18,18 +18,19 @@ from typing import Final, NamedTuple
 from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
-from ..format.decode import DestinationRecord, DropRecord, LostRecord, decode
+from ..format.decode import decode
 from ..format.record import (
     DIRECTORY,
     DROP,
     HEADER_BYTES,
     MESSAGE,
     STATE,
+    LostRecord,
     RecordDamaged,
     decode_slice,
     log_sequence_behind,
 )
-from ..format.state_record import StateRecord
+from ..format.state_record import DestinationRecord, DropRecord, StateRecord
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,

@@ -15,7 +15,7 @@ from ..format.state_record import StateRecord
 from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions
-from ..metadata.store import MetadataStore
+from ..metadata.metadata_store import MetadataStore
 from .property_table import PropertyTable
 from .transactions import Branches
 

@@ -28,7 +28,7 @@ from ..format.state_record import StateRecord
 from ..format.times import MessageTimes, read_times
 from ..index.deduplication import Deduplication
 from ..index.index import Index
-from ..index.pending_lane import JournaledLane
+from ..index.journaled_lane import JournaledLane
 from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..structures.sequence_set import SequenceSet
 from .property_table import PropertyTable
@@ -216,7 +216,7 @@ def apply_commit(
             lane.add_slice(home, placed.position & OFFSET_MASK, list(lengths), index.use(home))
             if placed.is_timed:
                 lane.put_times(placed.first, [times.committed(commit.time_ms) for times in times_of(placed)])
-                index.latest_ms = max(index.latest_ms, commit.time_ms)
+                index.note_time(commit.time_ms)
             make_room()
         if home != data_log:
             index.use(data_log).committed_data_logs.add(home)

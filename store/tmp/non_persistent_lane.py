@@ -49,7 +49,7 @@ class NonPersistentLane(PendingLane):
     """The store's lane of messages that are not in the journal. The state lock guards it."""
 
     __slots__ = (
-        "pool",
+        "pool_number",
         "newest_turn",
         "is_copied",
         "_account",
@@ -65,7 +65,7 @@ class NonPersistentLane(PendingLane):
         """Make an empty lane. account: pays for the blocks."""
         super().__init__(NON_PERSISTENT | destination_number << LANE_SHIFT | priority, destination_number, priority)
         # Number under which messages without room in RAM wait to be spilled. Lanes of one fan-out share it.
-        self.pool = self.number
+        self.pool_number = self.number
         # Sequence of the persistent lane before which the next message comes.
         self.newest_turn = 0
         # Whether a list knows a message that only a delivery has. Then caches may have it when it is acknowledged.
@@ -167,10 +167,9 @@ class NonPersistentLane(PendingLane):
 
     # ------------------------------------------------------------------ removing
 
-    def remove(self, first: int, last: int) -> tuple[int, bool]:
-        """Remove first to last; return how many were pending, and whether any of those was spilled. O(blocks)."""
-        removed = 0
-        is_any_spilled = False
+    def remove(self, first: int, last: int) -> tuple[int, int]:
+        """Remove first to last; return how many were pending, and not 0 if any of those was spilled. O(blocks)."""
+        removed = spilled = 0
         at = first
         while (run := self._numbers.next_from(at >> BLOCK_SHIFT)) is not None:
             number = run[0]
@@ -186,7 +185,7 @@ class NonPersistentLane(PendingLane):
                     self.removed_bytes += sum(block.lengths[low:high])
                 else:
                     self.removed_bytes += sum(block.lengths[n] for n in range(low, high) if fresh >> n & 1)
-                is_any_spilled |= block.spilled & fresh > 0
+                spilled |= block.spilled & fresh
                 block.gone |= fresh
                 if block.gone == _ALL_GONE:
                     self._forget(number)
@@ -194,7 +193,7 @@ class NonPersistentLane(PendingLane):
             if at > last:
                 break
         self.pending_messages -= removed
-        return removed, is_any_spilled
+        return removed, spilled
 
     def remove_one(self, sequence: int) -> tuple[int, int]:
         """Remove one sequence as `remove` does. Every single ack takes this path."""

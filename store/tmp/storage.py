@@ -22,8 +22,8 @@ from ..errors import Closed, ForebayError, SpillFailed, StoreFull
 from ..journal.regions import REGION_BYTES_MAX
 from ..structures.bits import runs_of_ones
 from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, ChunkShare, TmpFile
-from .file import SpilledMessage, message_bytes, read_regions
-from .files import BATCH_BYTES_MAX, SpillBatch, TmpFiles
+from .spilled_message import SpilledMessage, message_bytes, read_regions
+from .tmp_files import BATCH_BYTES_MAX, SpillBatch, TmpFiles
 from .tmp_owner import TmpOwner
 from .tmp_plan import TmpPlan, TmpPlanBuilder
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ..journal.regions import GAP_BYTES_MAX, REGION_BYTES_MAX
 from .chunk import Chunk
-from .file import HEAD_BYTES, TmpRegion
-from .files import TmpFiles
+from .spilled_message import HEAD_BYTES, TmpRegion
+from .tmp_files import TmpFiles
 
 
 class TmpPlan(NamedTuple):
@@ -71,7 +71,7 @@ class TmpPlanBuilder:
             region = self.regions[-1] if self.regions else None
             if (
                 region is None
-                or region.number != chunk.file.number
+                or region.file_number != chunk.file.number
                 or not self._end <= offset <= self._end + GAP_BYTES_MAX
                 or offset + lengths[low] - region.offset > REGION_BYTES_MAX
             ):

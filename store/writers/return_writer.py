@@ -50,7 +50,7 @@ class ReturnWriter:
         table = self._index.delivery_count_table
         for first, messages, attempts, _ in runs:
             table.put(lane_number, first, first + messages - 1, attempts)
-        self._index.latest_ms = max(self._index.latest_ms, now_ms)
+        self._index.note_time(now_ms)
         if not table.is_recorded(lane_number):
             return
         number, flags = lane_number >> LANE_SHIFT, lane_number & LANE_MASK | (TIMED if now_ms else 0)

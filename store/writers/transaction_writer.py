@@ -15,7 +15,7 @@ from ..format.times import TIMES_BLOCKS, MessageTimes
 from ..index.deduplication import Deduplication
 from ..index.destination_lane import DestinationLane
 from ..index.index import Index
-from ..index.pending_lane import JournaledLane
+from ..index.journaled_lane import JournaledLane
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
 from ..state.property_table import PropertyTable

@@ -28,7 +28,7 @@ from forebay.aio import Consumer as AsyncConsumer
 from forebay.aio import Delivery as AsyncDelivery
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.index.destination_lane import DestinationLane
-from forebay.store.metadata.store import MetadataFull
+from forebay.store.metadata.metadata_store import MetadataFull
 from forebay.testing import ManualClock
 
 FILE_BYTES = 65_536
@@ -171,7 +171,7 @@ def test_reserve_takes_the_acks_of_a_whole_data_log_however_small_its_messages()
         while True:
             opened.add(b"")
     disk, lane = simulated(opened), opened.lane()
-    first = opened.store.index.uses[data_logs(disk)[0]]
+    first = opened.store.index.data_log_uses[data_logs(disk)[0]]
     while first.pending_messages:
         opened.remove(lane.pending_run(0, 1)[0])  # type: ignore[index]
     assert opened.store.cleanup.run().deleted == (1,)

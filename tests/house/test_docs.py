@@ -18,7 +18,7 @@ from simulated_bay import SimulatedBay
 import forebay
 from forebay.__main__ import OLD_NAMES, command_lines
 from forebay.benchmarks.load.scenario_file import read_scenario, shipped
-from forebay.cache import shares
+from forebay.cache.accounting import shares
 from forebay.dispatch.core.destinations.destination_state import DestinationState
 from forebay.store.format import record
 from forebay.store.format.record import ENTRY_BYTES, HEADER_BYTES, KIND_NAMES, MESSAGE, RANGE, SLICE_BYTES

@@ -42,6 +42,7 @@ PLACES = {
     "dispatch/core/confirmer.py:ThreadConfirmer.confirm",
     "dispatch/core/publisher.py:Publisher.hold_until_durable",
     "dispatch/distribution/precedence.py:Precedence._above",
+    "store/message_store.py:MessageStore.add_expiring",
     "store/journal/journal.py:Journal.append_ack",
     "store/journal/journal.py:Journal.append_one",
     "store/journal/journal.py:Journal.sync",
@@ -244,14 +245,16 @@ def test_an_arrival_wakes_as_one_message_of_a_slice_does(place: str) -> None:
     ],
 )
 def test_a_confirmed_call_asks_whether_a_checkpoint_is_due(place: str) -> None:
-    [due] = function("store/message_store.py:MessageStore.is_checkpoint_due").body
-    [filling] = function("store/index/index.py:Index.is_filling").body
+    [due] = function("store/index/checkpoint_need.py:CheckpointNeed.is_due").body
     assert isinstance(due, ast.Return) and due.value is not None
-    assert isinstance(filling, ast.Return) and filling.value is not None
-    of_cache = ast.unparse(filling.value).replace("self.cache.", "self._block_cache.")
-    asked = ast.unparse(due.value).replace("self._index.is_filling", of_cache)
-    asked = asked.replace("self.adds", "message_store.adds").replace("self.next", "message_store.next")
+    asked = ast.unparse(due.value).replace("self.", "need.")
     assert asked in texts(function(place))
+
+
+def test_an_expiring_message_notes_its_time_as_every_record_does() -> None:
+    [noted] = map(ast.unparse, function("store/index/index.py:Index.note_time").body)
+    inlined = noted.replace("self.", "self._index.").replace("now_ms", "timestamp")
+    assert inlined in texts(function("store/message_store.py:MessageStore.add_expiring"))
 
 
 def test_a_single_removal_counts_what_a_run_counts() -> None:
@@ -263,7 +266,10 @@ def test_a_single_removal_counts_what_a_run_counts() -> None:
         ("self.removed_bytes += freed_bytes", "self.removed_bytes += length"),
         ("use.pending_messages -= messages", "use.pending_messages -= 1"),
         ("use.pending_bytes -= size", "use.pending_bytes -= length"),
-        ("uses[by_data_log].acked_data_logs.add(data_log)", "self.uses[ack_data_log].acked_data_logs.add(data_log)"),
+        (
+            "uses[by_data_log].acked_data_logs.add(data_log)",
+            "self.data_log_uses[ack_data_log].acked_data_logs.add(data_log)",
+        ),
         ("if not block.is_dirty:\n    self.cache.touch(self, block)",) * 2,
     ):
         assert counted in run and alone in one, (counted, alone)

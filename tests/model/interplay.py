@@ -39,7 +39,7 @@ from forebay.store.format.record import (
 )
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, RecordWalk, decode_data_log_header
 from forebay.store.metadata.memory_store import MemoryMetadataStore
-from forebay.store.metadata.store import MetadataStore
+from forebay.store.metadata.metadata_store import MetadataStore
 from forebay.testing import ManualClock
 
 MARK = "kr-store/state/mark"
@@ -313,5 +313,9 @@ def described(bay: Forebay) -> Any:
         branches = [
             (branch.number, branch.xid, list(branch), list(branch.runs())) for branch in store.branches.prepared
         ]
-        pending = {data_log: use.pending_messages for data_log, use in store.index.uses.items() if use.pending_messages}
+        pending = {
+            data_log: use.pending_messages
+            for data_log, use in store.index.data_log_uses.items()
+            if use.pending_messages
+        }
         return lanes, subscriptions, branches, pending, store.subscriptions.next_number

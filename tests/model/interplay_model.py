@@ -311,7 +311,7 @@ def check_stored(bay: Forebay) -> None:
                     needed = {pending for sub in lane.subscribers.values() for pending in sequences(sub)}
                     needed |= {n for _, found in lane.cursors for n in range(found.next_sequence, lane.next_sequence)}
                     assert sequences(lane) == sorted(needed)
-        pending = sum(use.pending_messages for use in store.index.uses.values())
+        pending = sum(use.pending_messages for use in store.index.data_log_uses.values())
         assert pending == sum(lane.pending_messages for lane in store.index.lanes.values())
 
 

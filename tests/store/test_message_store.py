@@ -19,7 +19,7 @@ from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import DROP, HEADER_BYTES
 from forebay.store.format.state_record import decode_state
 from forebay.store.journal.shutdown_marker import read_shutdown_marker
-from forebay.store.metadata.store import MetadataFull
+from forebay.store.metadata.metadata_store import MetadataFull
 from forebay.store.numbering import OFFSET_BITS
 from forebay.testing import ManualClock
 
@@ -138,7 +138,7 @@ def test_ack_that_begins_a_data_log_is_counted_there(opened: OpenStore) -> None:
     journal = opened.store.journal
     opened.add(bytes(8192 - journal.offset - 64 - 47))
     assert opened.remove(0) == 1 and journal.data_log == 2
-    assert opened.store.index.uses[2].acked_data_logs == {1}
+    assert opened.store.index.data_log_uses[2].acked_data_logs == {1}
     opened.check()
 
 

@@ -19,7 +19,7 @@ from forebay.store.disk.layout import INDEX_DIRECTORY
 from forebay.store.format.message_properties import encode_properties
 from forebay.store.format.state_record import TOPIC, CountedRun
 from forebay.store.index.destination_lane import DestinationLane
-from forebay.store.index.pending_lane import JournaledLane
+from forebay.store.index.journaled_lane import JournaledLane
 from forebay.store.ingest.ingest import ingest_sets
 from forebay.store.journal.data_log import FORMAT_VERSION
 from forebay.store.message import HeaderValue

@@ -70,7 +70,7 @@ from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.index import Index
 from forebay.store.journal.journal import Journal
 from forebay.store.maintenance.relocation import Relocation
-from forebay.store.metadata.store import MetadataStore
+from forebay.store.metadata.metadata_store import MetadataStore
 
 
 def open_forebay(

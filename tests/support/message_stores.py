@@ -13,8 +13,8 @@ from forebay.store.environment.account import Unlimited
 from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.index.destination_lane import DestinationLane
-from forebay.store.index.pending_lane import JournaledLane
-from forebay.store.metadata.store import MetadataStore
+from forebay.store.index.journaled_lane import JournaledLane
+from forebay.store.metadata.metadata_store import MetadataStore
 from forebay.store.recovery.recovery import RecoveryReport
 from forebay.store.store_opener import open_store
 from forebay.store.stored_message import StoredMessage

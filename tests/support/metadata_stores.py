@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from forebay.store.metadata.metadata_store import MetadataStore, Snapshot
 from forebay.store.metadata.sqlite import SqliteMetadataStore
-from forebay.store.metadata.store import MetadataStore, Snapshot
 
 STORE_ID = bytes(range(16))
 PAGE_BYTES = 1024

@@ -86,11 +86,11 @@ def assert_same_places(one: OpenStore, other: OpenStore) -> None:
 def assert_journal_tells_the_same(opened: OpenStore, disk: SimulatedDisk) -> None:
     """Assert that the next process has the same messages as this one, whatever index is left, or none."""
     opened.store.journal.sync()
-    uses = opened.store.index.uses
+    uses = opened.store.index.data_log_uses
     for metadata in indexes_of(opened.metadata):
         again = opened_on(disk.crash_process(), metadata)
         assert_same_places(again, opened)
-        found = again.store.index.uses
+        found = again.store.index.data_log_uses
         for data_log, use in uses.items():
             counts = found[data_log].pending_messages, found[data_log].pending_bytes
             assert counts == (use.pending_messages, use.pending_bytes)

@@ -9,7 +9,7 @@ from random import Random
 from forebay.store.format.times import DUE, EXPIRY, NEVER
 from forebay.store.index.fingerprints import Row as FingerprintRow
 from forebay.store.metadata.checksum import parts_of, row_of, survey, timed_rows
-from forebay.store.metadata.store import MetadataDamaged, Snapshot
+from forebay.store.metadata.metadata_store import MetadataDamaged, Snapshot
 from forebay.store.numbering import UNLIMITED
 
 

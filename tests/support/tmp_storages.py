@@ -8,7 +8,7 @@ from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.layout import TMP_STORAGE
 from forebay.store.stored_message import StoredMessage
-from forebay.store.tmp.file import HEAD_BYTES, SpilledMessage, read_regions
+from forebay.store.tmp.spilled_message import HEAD_BYTES, SpilledMessage, read_regions
 from forebay.store.tmp.storage import TmpStorage
 
 TIMESTAMP = 1_700_000_000_000

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of_all
+from ....cache.accounting.shares import Shares
 from ....cache.messages.message_memory import MessageMemory
-from ....cache.shares import Shares
 from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage

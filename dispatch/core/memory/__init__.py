@@ -1,5 +1,6 @@
 """The policy of RAM: what stays in it, who has how much, and who gives back first. A cache policy goes here.
 
 Begin with `memory_rule.py`, which decides. `watermarks.py` carries out what it says of lists, `reclaim.py` what it says
-of giving back, and `curve.py` tells what another limit would bring. The arithmetic of a limit is in `cache/shares.py`.
+of giving back, and `curve.py` tells what another limit would bring. The arithmetic of a limit is in
+`cache/accounting/shares.py`.
 """

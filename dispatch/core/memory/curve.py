@@ -10,7 +10,7 @@ to nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC Construction wi
 a cache of blocks: a message is used once, in order. So its distance is the backlog before it, and what is kept is the
 front. Sampling messages would lose the moments at which a list overflows and catches up. So time is sampled: the
 backlog of a list is known exactly once a second, and whenever the list has handed out QUANTUM_BYTES. For each limit,
-the state between two such moments follows from the rules in cache/shares.py, as if messages were a fluid.
+the state between two such moments follows from the rules in cache/accounting/shares.py, as if messages were a fluid.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ....cache.shares import (
+from ....cache.accounting.shares import (
     LOW_WATERMARK_SHARE,
     Shares,
     high_watermark_bytes,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....cache.accounting.budget import Holder
+from ....cache.accounting.shares import Shares, high_watermark_bytes, high_watermarks
 from ....cache.messages.head_queue_cache import HeadQueueCache
 from ....cache.messages.pending_cache import PendingCache
-from ....cache.shares import Shares, high_watermark_bytes, high_watermarks
 from ..model.model import TargetList
 
 

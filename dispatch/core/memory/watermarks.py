@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....cache.accounting.charge import charge_of
+from ....cache.accounting.shares import Shares, high_watermark_bytes
 from ....cache.messages.message_memory import MessageMemory, QuotaMemory
-from ....cache.shares import Shares, high_watermark_bytes
 from ....store.stored_message import StoredMessage
 from ..model.model import TargetList
 from .curve import Curve

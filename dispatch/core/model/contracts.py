@@ -14,7 +14,8 @@ from ....store.format.state_record import CountedRun
 from ....store.index.destination_lane import DestinationLane
 from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, Question
-from ....store.index.pending_lane import JournaledLane, PendingLane
+from ....store.index.journaled_lane import JournaledLane
+from ....store.index.pending_lane import PendingLane
 from ....store.journal.regions import Region
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet

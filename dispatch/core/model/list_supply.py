@@ -7,7 +7,7 @@ measured. This class does not know the lane or the consumers.
 from __future__ import annotations
 
 from ....cache.accounting.overdraft import Overdraft
-from ....cache.shares import (
+from ....cache.accounting.shares import (
     BYTES_PER_SECOND_MIN,
     LOW_WATERMARK_SHARE,
     UNMEASURED_BYTES_PER_SECOND,

@@ -18,9 +18,9 @@ from typing import ClassVar, Final, TypeAlias
 
 from ....cache.accounting.charge import OVERHEAD_BYTES
 from ....cache.accounting.overdraft import Overdraft
+from ....cache.accounting.shares import near_bytes
 from ....cache.messages.memory_registry import MemoryRegistry
 from ....cache.messages.message_memory import MessageMemory
-from ....cache.shares import near_bytes
 from ....store.errors import StoreFailed
 from ....store.format.return_record import ReturnedRun
 from ....store.format.state_record import CountedRun

@@ -14,8 +14,8 @@ from ....cache.spill.overflow import Overflow
 from ....store.errors import Closed
 from ....store.format.times import MessageTimes
 from ....store.stored_message import StoredMessage
-from ....store.tmp.file import TmpRegion
 from ....store.tmp.non_persistent_lane import NonPersistentLane
+from ....store.tmp.spilled_message import TmpRegion
 from .contracts import BackingStore
 from .lane_deliveries import Delivery, is_lazy, message_of
 from .load import Load
@@ -67,7 +67,7 @@ class NonPersistentLaneState(LaneState):
         self.caches = overflow.caches_of(pending_lane)
         self.pager = TmpPager(pending_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
-            cache.keepers[pending_lane.number] = self.pager.page_out_at_once
+            cache.register_keeper(pending_lane.number, self.pager.page_out_at_once)
 
     def is_retained(self, sequence: int) -> bool:
         """Return whether the topic retained this message and gave it to a new subscription."""
@@ -244,7 +244,7 @@ class TmpPager(Pager):
             overflow.spill_all()
             if not overflow.buffer.put(pending_lane.number, message):
                 return False
-        if overflow.buffer.is_batch(pending_lane.pool):
+        if overflow.buffer.is_batch(pending_lane.pool_number):
             overflow.spill(pending_lane)
         return True
 

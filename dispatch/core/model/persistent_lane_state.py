@@ -13,7 +13,8 @@ from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of_all
 from ....store.index.destination_lane import DeletedLane, DestinationLane
 from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, has_fingerprints
-from ....store.index.pending_lane import JournaledLane, PendingLane
+from ....store.index.journaled_lane import JournaledLane
+from ....store.index.pending_lane import PendingLane
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
 from .matching import NO_NAMES

@@ -106,6 +106,5 @@ class Removals:
         memory = lane.memory
         caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         for cache in caches:
-            cache.discard_lane(lane.pending_lane.number)
-            cache.keepers.pop(lane.pending_lane.number, None)
+            cache.end_lane(lane.pending_lane.number)
         lane.remove_all()

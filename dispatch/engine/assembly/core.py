@@ -68,7 +68,7 @@ def make_core(
         monitor,
         directory.message_store,
         directory.journal,
-        directory.index.cache,
+        directory.index.checkpoint_need,
         publisher,
         partial(foundation.background_requests.leave_checkpoint, directory.message_store),
     )

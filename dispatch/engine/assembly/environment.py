@@ -10,7 +10,7 @@ from ....cache.process.shortage import MemoryFigures, read_memory_figures
 from ....store.disk.disk import Disk, File
 from ....store.environment.clock import Clock
 from ....store.environment.progress import OnProgress, tell_nobody
-from ....store.metadata.store import MetadataStore
+from ....store.metadata.metadata_store import MetadataStore
 from ...core.memory.memory_rule import MemoryRule
 from ..status import StatusOutput
 

@@ -37,9 +37,8 @@ def gather_loop_parts(layers: Layers) -> LoopParts:
         monitor=layers.foundation.monitor,
         publisher=core.publisher,
         thread_confirmer=core.confirmer,
-        message_store=directory.message_store,
         journal=directory.journal,
-        block_cache=directory.index.cache,
+        checkpoint_need=directory.index.checkpoint_need,
         loader=core.loader,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ....cache.accounting import holder_names
 from ....cache.accounting.budget import Budget
 from ....cache.accounting.overdraft import Overdraft
-from ....cache.shares import Shares
+from ....cache.accounting.shares import Shares
 from ....store.environment.clock import Clock
 from ...config.memory_plan import CONSUMERS_BYTES, WRITE_BUFFER_BYTES, archive_bytes, check_quotas, shares_of
 from ...config.policies import Policies

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....cache.accounting import holder_names
-from ....cache.shares import Shares
+from ....cache.accounting.shares import Shares
 from ....cache.spill.overflow import Overflow
 from ....store.directory_store import DirectoryStore, StoreAccounts, StoreEnvironment, StoreOptions
 from ....store.disk.disk import Disk
 from ....store.disk.thrifty_disk import ThriftyDisk
 from ....store.ingest.ingest import open_and_ingest
 from ....store.maintenance.archive import Archive
-from ....store.metadata.store import MetadataStore
+from ....store.metadata.metadata_store import MetadataStore
 from ....store.recovery.recovery import RecoveryReport
 from ....store.state.property_table import PropertyTable, limit_bytes_of
 from ...admission.duplicate_windows import DuplicateWindows

@@ -14,8 +14,8 @@ from simulated_bay import SimulatedBay
 from forebay import Consumer, Delivery, DestinationPolicy, StoreFull, Topic
 from forebay.cache.accounting.charge import charge_of
 from forebay.cache.spill.spill_account import AHEAD_BYTES, OWNER_AHEAD_BYTES
-from forebay.store.tmp.file import SpilledMessage
 from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES
+from forebay.store.tmp.spilled_message import SpilledMessage
 from forebay.store.tmp.storage import TmpStorage
 
 KIB = 1024
@@ -158,7 +158,7 @@ def test_what_is_just_arriving_is_written_only_where_nothing_else_gives_memory()
     one, other = overflow.lanes.values()
     large = (one.add(KIB), b"", bytes(KIB), 0)
     with bay.lock:
-        overflow.buffer.arriving = (one.pool, large[0])
+        overflow.buffer.arriving = (one.pool_number, large[0])
         overflow.take_in(one, large)
         bay.target_area.make_room(10 * KIB, None)
         assert not one.is_spilled(large[0]), "there is room"

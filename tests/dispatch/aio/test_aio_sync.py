@@ -154,7 +154,7 @@ def test_an_urgent_checkpoint_is_a_workers_and_waited_for() -> None:
         assert not sending.done()
         workers.work()
         await sending
-        assert bay.store.message_store.next_checkpoint_adds == 200
+        assert bay.store.index.checkpoint_need.due_adds == 200
 
     asyncio.run(main())
 

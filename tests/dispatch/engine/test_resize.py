@@ -383,7 +383,7 @@ def test_dirty_blocks_are_written_and_leave() -> None:
 
 
 def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from forebay.store.metadata.store import MetadataFull
+    from forebay.store.metadata.metadata_store import MetadataFull
 
     bay = SimulatedBay(memory_limit="256MiB", max_checkpoint_adds=1_000_000)
     spread(bay, 30)

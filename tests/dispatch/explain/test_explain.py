@@ -20,7 +20,7 @@ from forebay.store.format.state_record import Destination
 from forebay.store.index.index import Index
 from forebay.store.inspect.read_only import open_read_only
 from forebay.store.maintenance.retention_reasons import RetentionReasons
-from forebay.store.metadata.store import MetadataFull
+from forebay.store.metadata.metadata_store import MetadataFull
 
 LOGGER = "forebay.store.cleanup"
 

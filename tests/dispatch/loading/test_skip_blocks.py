@@ -16,7 +16,7 @@ from simulated_disk import PowerCut
 import forebay
 from forebay import Closed, Message, Queue, StoreFailed
 from forebay.store.index.fingerprint import BlockSurvey
-from forebay.store.metadata.store import MetadataFull
+from forebay.store.metadata.metadata_store import MetadataFull
 from forebay.store.numbering import BLOCK_MESSAGES
 
 BLOCKS = 24
@@ -359,6 +359,6 @@ def test_a_send_whose_checkpoint_comes_behind_the_closing_one_succeeds() -> None
     simulated = SimulatedBay()
     queue = simulated.queue()
     simulated.store.checkpointer.close()
-    simulated.store.message_store.next_checkpoint_adds = 0
+    simulated.store.index.checkpoint_need.due_adds = 0
     assert queue.send(b"stored")
     assert queue.depth == 1

@@ -17,7 +17,7 @@ from simulated_disk import SimulatedDisk
 import forebay
 from forebay import Delivery, Message, SettingsError
 from forebay.__main__ import main
-from forebay.cache import shares
+from forebay.cache.accounting import shares
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.core.memory.memory_rule import MemoryRule

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
+from forebay.cache.accounting.shares import PENDING_CACHE_SHARE
 from forebay.cache.messages.message_memory import MessageMemory
-from forebay.cache.shares import PENDING_CACHE_SHARE
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings
@@ -70,7 +70,7 @@ def test_a_rule_says_which_message_of_a_lane_leaves_first(
 def test_under_oldest_first_the_keeper_of_a_lane_gets_what_is_given_back(pattern: str | None) -> None:
     cache = memory_under(OldestFirst(), pattern).pending_cache
     kept: list[StoredMessage] = []
-    cache.keepers[LANE] = kept.extend
+    cache.register_keeper(LANE, kept.extend)
     for sequence in range(4):
         cache.put(LANE, message(sequence))
     cache.give_back(CHARGE)

@@ -235,7 +235,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a data log is unlinked before its drop record is synced",
-        "DataLogRemover.delete_unneeded",
+        "DataLogRemover.remove_unneeded",
         "self._journal.sync()",
         "pass",
         CRASHES,
@@ -370,7 +370,7 @@ STORE_BUGS = (
     Bug(
         "an ack of a subscription may go before its message",
         "SubscriptionLane._remove_mask",
-        "self.topic.uses[ack_data_log].acked_data_logs.add(data_log)",
+        "self.topic.data_log_uses[ack_data_log].acked_data_logs.add(data_log)",
         "pass",
         "tests/dispatch/topics/test_topic.py::test_an_ack_stays_while_another_subscription_keeps_its_message",
     ),

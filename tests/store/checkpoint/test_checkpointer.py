@@ -12,7 +12,7 @@ from simulated_disk import SimulatedDisk
 
 from forebay import StoreFailed, StoreFull, TooManyFiles
 from forebay.store.format.record import ATTEST
-from forebay.store.metadata.store import MetadataDamaged, MetadataFull, MetadataUnopened
+from forebay.store.metadata.metadata_store import MetadataDamaged, MetadataFull, MetadataUnopened
 from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
 from forebay.testing import ManualClock
 

@@ -16,8 +16,8 @@ from metadata_stores import CACHE_BYTES, PAGE_BYTES, STORE_ID, assert_holds, cha
 import forebay
 from forebay import Message
 from forebay.store.metadata import checksum as checksum
+from forebay.store.metadata.metadata_store import MetadataDamaged, MetadataFull
 from forebay.store.metadata.sqlite import SqliteMetadataStore
-from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 
 Transact = Callable[..., None]
 BLOCK_MESSAGES = 512

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from forebay.store.format.decode import DirectoryRecord, Payload, UnknownRecord, decode
-from forebay.store.format.record import DIRECTORY, HEADER_BYTES, KIND_NAMES, Header, RecordDamaged
+from forebay.store.format.decode import Payload, UnknownRecord, decode
+from forebay.store.format.record import DIRECTORY, HEADER_BYTES, KIND_NAMES, DirectoryRecord, Header, RecordDamaged
 
 KINDS = range(256)
 

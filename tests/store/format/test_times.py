@@ -29,8 +29,8 @@ from forebay.store.format.times import (
 )
 from forebay.store.index.block import Block, BlockDamaged, packed_earliest
 from forebay.store.metadata.memory_store import MemoryMetadataStore
+from forebay.store.metadata.metadata_store import MetadataDamaged, MetadataStore
 from forebay.store.metadata.sqlite import SqliteMetadataStore
-from forebay.store.metadata.store import MetadataDamaged, MetadataStore
 from forebay.store.numbering import BLOCK_MESSAGES
 from forebay.testing import ManualClock
 

@@ -84,7 +84,7 @@ class Store:
         """One record; count 1 takes the path of single sends, unless it is to be a slice of one."""
         model, lane = self.model, self.lane(destination)
         size = SLICE_BYTES + count * (ENTRY_BYTES + length)
-        use = self.index.uses[model.newest]
+        use = self.index.data_log_uses[model.newest]
         if count == 1 and not as_slice:
             first = lane.add_one(model.newest, model.offset, length, use)
         else:
@@ -135,11 +135,9 @@ class Store:
         model = self.model
         used = {place.data_log for lane in model.pending.values() for place in lane.values()} | {model.newest}
         gone = {data_log for data_log in model.data_logs - used if not model.acked.get(data_log, set()) & used}
+        self.index.forget_data_logs(gone)
         for data_log in gone:
-            del self.index.uses[data_log]
             model.acked.pop(data_log, None)
-        for use in self.index.uses.values():
-            use.acked_data_logs -= gone
         for acked in model.acked.values():
             acked -= gone
         model.data_logs -= gone
@@ -151,7 +149,7 @@ class Store:
         ]
         uses = [
             UseCounts(data_log, use.pending_messages, use.pending_bytes, tuple(use.acked_data_logs))
-            for data_log, use in self.index.uses.items()
+            for data_log, use in self.index.data_log_uses.items()
         ]
         self._begun = self.model.copy(), lanes, uses
         return self.index.take_dirty(), self.index.take_rows_to_delete()
@@ -200,8 +198,8 @@ class Store:
             messages.update(place.data_log for place in pending.values())
             for place in pending.values():
                 sizes[place.data_log] += place.length
-        assert set(index.uses) == model.data_logs
-        for data_log, use in index.uses.items():
+        assert set(index.data_log_uses) == model.data_logs
+        for data_log, use in index.data_log_uses.items():
             assert (use.pending_messages, use.pending_bytes) == (messages[data_log], sizes[data_log])
             assert use.acked_data_logs == model.acked.get(data_log, set())
 
@@ -401,7 +399,7 @@ def test_ack_over_messages_of_a_deleted_data_log_counts_only_the_others(store: S
     store.roll()
     store.add_many(10)
     store.forget()
-    assert 1 not in store.index.uses
+    assert 1 not in store.index.data_log_uses
     store.remove(0, 14)
     store.check()
 
@@ -411,7 +409,7 @@ def test_ack_notes_which_data_log_held_the_message_unless_it_is_its_own(store: S
     store.remove(0, 0)
     store.roll()
     store.remove(1, 1)
-    assert store.index.uses[1].acked_data_logs == set() and store.index.uses[2].acked_data_logs == {1}
+    assert store.index.data_log_uses[1].acked_data_logs == set() and store.index.data_log_uses[2].acked_data_logs == {1}
     store.check()
 
 

@@ -37,7 +37,7 @@ def test_onlooker_finds_what_opening_would_and_changes_nothing(seed: int) -> Non
     }
     assert image.image() == before
     opened = OpenStore(image, SimulatedMetadataStore())
-    uses = opened.store.index.uses
+    uses = opened.store.index.data_log_uses
     assert seen == {data_log: use.pending_messages for data_log, use in uses.items() if data_log in seen}
     assert set(uses) - set(seen) <= {opened.store.journal.data_log}
 

@@ -623,7 +623,7 @@ def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journ
         append_one(journal, 4 | RELOCATED, 1, 0, 5, b"", b"a copy")
     with pytest.raises(StoreFull):
         send(journal, b"one")
-    with journal.accepting_replacements():
+    with journal.fullness.accepting_replacements():
         append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
     journal.set_write_stall(None)
     assert journal.fullness.stall is None

@@ -242,7 +242,7 @@ def test_no_ack_leaves_before_what_it_acknowledges(monkeypatch: pytest.MonkeyPat
     archived.fill(60)
     archived.settle()
     store = inside(archived.bay).store
-    assert 1 in store.index.uses[2].acked_data_logs
+    assert 1 in store.index.data_log_uses[2].acked_data_logs
     with monkeypatch.context() as patch:
         patch.setattr(store.cleanup.remover.archive, "copy", lambda data_logs: ([2], None))
         assert archived.bay.cleanup().archived == ()

@@ -22,7 +22,7 @@ def test_no_interruption_leaves_the_size_of_a_data_log_that_is_gone(step: int) -
             settle(simulated, "orders", 1)
             roll(simulated)
         simulated.bay.checkpoint()
-        where, _ = interrupted(simulated.store.cleanup.remover.delete_unneeded, at)
+        where, _ = interrupted(simulated.store.cleanup.remover.remove_unneeded, at)
         if not where:
             break
         if simulated.lock.failure is not None:

@@ -233,7 +233,7 @@ def test_moved_messages_are_acknowledged_one_by_one() -> None:
     for sequence in (0, 7, 3, 4):
         assert opened.remove(sequence) == 1 and opened.remove(sequence) == 0
         assert_journal_tells_the_same(opened, disk)
-    assert opened.store.index.uses[copies].pending_messages == 4 and sequences_of(opened) == [1, 2, 5, 6]
+    assert opened.store.index.data_log_uses[copies].pending_messages == 4 and sequences_of(opened) == [1, 2, 5, 6]
 
 
 def test_large_messages_move() -> None:

@@ -43,7 +43,7 @@ def reopened_with_stuck_messages(disk: SimulatedDisk, count: int) -> tuple[OpenS
 def test_data_log_that_cannot_be_opened_stays_and_is_named(is_damaged: bool, caplog: pytest.LogCaptureFixture) -> None:
     disk = SimulatedDisk()
     opened, stuck = reopened_with_stuck_messages(disk, 8)
-    homes = sorted(data_log for data_log, use in opened.store.index.uses.items() if use.pending_messages)
+    homes = sorted(data_log for data_log, use in opened.store.index.data_log_uses.items() if use.pending_messages)
     if is_damaged:
         for home in homes:
             disk.flip_bit(data_log_name(home), 3, 1)
@@ -165,7 +165,7 @@ def test_index_that_knows_of_messages_which_the_data_log_does_not_have_is_warned
     opened = opened_on(disk)
     sequences = fill_data_log(opened)
     home = next(opened.lane().extents(sequences[0], sequences[0])).data_log
-    opened.store.index.uses[home].pending_messages += 1
+    opened.store.index.data_log_uses[home].pending_messages += 1
     for attempt in (relocate, name_survivors):
         opened.store.cleanup.relocation.left.kept.clear()
         caplog.clear()
@@ -174,5 +174,5 @@ def test_index_that_knows_of_messages_which_the_data_log_does_not_have_is_warned
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert "1 live messages were not found in it" in caplog.text
         if attempt is relocate:
-            opened.store.index.uses[home].pending_messages += len(sequences)
+            opened.store.index.data_log_uses[home].pending_messages += len(sequences)
     assert DATA_LOG_HEADER_BYTES and SURVIVORS not in {found.header.kind for _, found in all_records(disk)}

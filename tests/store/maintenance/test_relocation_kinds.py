@@ -17,7 +17,7 @@ from staged_stores import fill, roll, send, settle, small_bay
 
 from forebay import Consumer, Delivery, Forebay, Message
 from forebay.store.disk.layout import data_log_name
-from forebay.store.index.pending_lane import JournaledLane
+from forebay.store.index.journaled_lane import JournaledLane
 from forebay.store.index.topic_lane import TopicLane
 
 Found = dict[str, set[bytes]]
@@ -314,7 +314,7 @@ class Moved(CrashExplorer):
         for data_log in self.random.sample(sealed := sorted(store.cleanup.remover.sealed()), min(len(sealed), 3)):
             lock, work = inside(self.bay).lock, store.cleanup.relocation
             is_naming = self.random.random() < 0.4
-            if data_log in store.index.uses:
+            if data_log in store.index.data_log_uses:
                 all(steps(work, lock, data_log, is_naming=is_naming, freed_bytes=1 << 30))
 
 

@@ -32,7 +32,7 @@ def prepare(bay: SimulatedBay, xid: bytes, *bodies: bytes) -> None:
 def move_out_of(bay: Forebay, data_log: int) -> None:
     """Copy what is live in a data log, whether that is worth it or not."""
     store = inside(bay).store
-    if data_log in store.index.uses:
+    if data_log in store.index.data_log_uses:
         all(steps(store.cleanup.relocation, inside(bay).lock, data_log, is_naming=False, freed_bytes=1 << 30))
 
 
@@ -215,7 +215,7 @@ def test_a_move_whose_record_finds_no_space_loses_nothing_of_the_transaction() -
     bay.disk.cure()
     assert bay.store.branches.data_logs() == {repr(b"x"): {1}}
     bay.bay.checkpoint()
-    assert 1 in bay.store.cleanup.remover.delete_unneeded().remaining
+    assert 1 in bay.store.cleanup.remover.remove_unneeded().remaining
     bay.crash(is_index_lost=True)
     assert committed(bay.bay)["held"] == Counter([b"a"])
     bay.check()

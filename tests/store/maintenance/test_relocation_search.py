@@ -77,7 +77,7 @@ def test_search_that_a_crowded_index_ends_goes_on_with_what_was_not_copied(caplo
         crowded += bay.store.index.is_crowded
         bay.bay.checkpoint()
     assert crowded and not warnings(caplog)
-    assert bay.relocation.messages == QUEUES and not bay.store.index.uses[home].pending_messages
+    assert bay.relocation.messages == QUEUES and not bay.store.index.data_log_uses[home].pending_messages
     assert home in bay.bay.cleanup().deleted
     bay.check()
 
@@ -120,7 +120,7 @@ def find_what_is_committed_after(step: int, acked: int, *, is_naming: bool, is_p
     if at < step:
         commit_and_settle(bay, transactions, acked)
     elif place != "end" and not is_naming:
-        assert not bay.store.index.uses[home].pending_messages
+        assert not bay.store.index.data_log_uses[home].pending_messages
     bay.check()
     bay.bay.cleanup()
     bay.crash(is_index_lost=True)

@@ -9,7 +9,7 @@ import pytest
 from metadata_stores import loaded, ready_store, sqlite_store
 
 from forebay.store.metadata.memory_store import MemoryMetadataStore
-from forebay.store.metadata.store import MetadataStore
+from forebay.store.metadata.metadata_store import MetadataStore
 
 NAMES = {"n", "region"}
 ROWS = [(1, block, name, b"%d" % block) for block in range(4) for name in ("n", "region")]

@@ -11,7 +11,7 @@ from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.errors import StoreFailed, StoreFull
-from forebay.store.metadata.store import MetadataDamaged, MetadataFull
+from forebay.store.metadata.metadata_store import MetadataDamaged, MetadataFull
 from forebay.testing import ManualClock
 
 

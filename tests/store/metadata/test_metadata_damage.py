@@ -20,8 +20,8 @@ from metadata_stores import (
 )
 
 from forebay.store.metadata import sqlite as metadata_store
+from forebay.store.metadata.metadata_store import MetadataDamaged, MetadataFull
 from forebay.store.metadata.sqlite import SqliteMetadataStore
-from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 
 # SQLite: what it refuses
 

@@ -24,7 +24,7 @@ from metadata_stores import (
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.metadata import sqlite as metadata_store
-from forebay.store.metadata.store import MetadataDamaged, MetadataStore, Snapshot
+from forebay.store.metadata.metadata_store import MetadataDamaged, MetadataStore, Snapshot
 
 
 @pytest.fixture(params=["sqlite", "memory"])

@@ -12,8 +12,8 @@ from descriptors import descriptors_left
 
 import forebay
 from forebay import Forebay, Message, TooManyFiles
+from forebay.store.metadata.metadata_store import MetadataFull
 from forebay.store.metadata.sqlite import SqliteMetadataStore
-from forebay.store.metadata.store import MetadataFull
 
 STORE_ID = b"descriptors of 1"
 ROW = (4, 7, b"packed")

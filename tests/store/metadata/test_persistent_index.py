@@ -18,7 +18,7 @@ import forebay
 from forebay import Forebay, Message, StoreFailed, StoreFull
 from forebay.dispatch.config.settings import Settings
 from forebay.store.metadata.memory_store import ROW_BYTES, MemoryMetadataStore
-from forebay.store.metadata.store import MetadataDamaged, MetadataFull
+from forebay.store.metadata.metadata_store import MetadataDamaged, MetadataFull
 from forebay.testing import ManualClock
 
 PLACES = "kr-store/data/places.db"

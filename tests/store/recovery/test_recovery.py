@@ -458,7 +458,7 @@ def test_dropped_data_logs_are_forgotten_by_the_next_life(opened: OpenStore, met
     opened.remove(0, opened.add(b"last"))
     assert opened.store.cleanup.run().deleted == (1, 2, 3)
     again = reopen(disk_of(opened).crash_process(), metadata)
-    assert set(again.store.index.uses) == {4, 5}
+    assert set(again.store.index.data_log_uses) == {4, 5}
     assert again.store.cleanup.run().deleted == (4,)
 
 

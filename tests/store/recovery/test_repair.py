@@ -20,7 +20,7 @@ from forebay.store.disk.layout import JOURNAL, QUARANTINE, STATE_DIRECTORY, data
 from forebay.store.format.record import ACK, LOST, LOST_BYTES, MESSAGE
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.numbering import OFFSET_MASK
-from forebay.store.recovery.quarantine import PART_BYTES_MAX, PARTS_MAX
+from forebay.store.quarantine import PART_BYTES_MAX, PARTS_MAX
 from forebay.store.recovery.repair import DamagedPlace
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.testing import ManualClock

@@ -19,7 +19,8 @@ def with_a_checkpoint_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> tup
     bay = SimulatedBay(max_checkpoint_adds=ADDS)
     bay.has_thread(threading.current_thread())
     waited: list[int] = []
-    monkeypatch.setattr(bay.store.message_store, "checkpoint", lambda: waited.append(bay.store.message_store.adds))
+    need = bay.store.index.checkpoint_need
+    monkeypatch.setattr(bay.store.message_store, "checkpoint", lambda: waited.append(need.adds))
     return bay, waited
 
 

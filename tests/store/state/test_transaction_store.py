@@ -35,7 +35,7 @@ from forebay.store.format.branch import (
 from forebay.store.format.record import RecordDamaged
 from forebay.store.inspect.dump import dump
 from forebay.store.maintenance.removable import removable
-from forebay.store.metadata.store import MetadataFull, MetadataUnopened
+from forebay.store.metadata.metadata_store import MetadataFull, MetadataUnopened
 from forebay.store.numbering import OFFSET_BITS
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.store.state.transactions import read_lengths
@@ -103,7 +103,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     fill(bay)
     bay.bay.cleanup()
     assert home.isdisjoint(data_logs(bay))
-    assert all(use.committed_data_logs <= set(data_logs(bay)) for use in bay.index.uses.values())
+    assert all(use.committed_data_logs <= set(data_logs(bay)) for use in bay.index.data_log_uses.values())
     bay.check()
 
 

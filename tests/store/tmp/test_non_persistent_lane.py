@@ -52,7 +52,8 @@ def test_random_operations_agree_with_a_dict(seed: int) -> None:
             first = random.choice((0, min(pending, default=0), random.randrange(lane.next_sequence + 2)))
             last = first + random.choice((0, 10, 700))
             gone = {sequence for sequence in pending if first <= sequence <= last}
-            assert lane.remove(first, last) == (len(gone), bool(gone & spilled))
+            removed, is_spilled = lane.remove(first, last)
+            assert (removed, bool(is_spilled)) == (len(gone), bool(gone & spilled))
             for sequence in gone:
                 del pending[sequence]
         at, most = random.randrange(lane.next_sequence + 600), random.choice((1, 7, 512))

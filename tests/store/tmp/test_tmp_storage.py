@@ -17,9 +17,9 @@ from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.journal.regions import GAP_BYTES_MAX, REGION_BYTES_MAX
 from forebay.store.tmp import chunk as tmp_chunk
 from forebay.store.tmp.chunk import TmpFile
-from forebay.store.tmp.file import HEAD_BYTES, read_regions
-from forebay.store.tmp.files import BATCH_BYTES_MAX, READERS_MAX
+from forebay.store.tmp.spilled_message import HEAD_BYTES, read_regions
 from forebay.store.tmp.storage import TmpStorage, TmpStorageStatistics
+from forebay.store.tmp.tmp_files import BATCH_BYTES_MAX, READERS_MAX
 
 LOGGER = "forebay.store.tmp_storage"
 # Coming back.

@@ -10,9 +10,9 @@ from sampling import sampled
 from tmp_storages import TIMESTAMP, Spilling
 
 from forebay.store.errors import SpillFailed, StoreFull
-from forebay.store.tmp import files as tmp_files
 from forebay.store.tmp import storage as tmp_storage
-from forebay.store.tmp.file import SpilledMessage
+from forebay.store.tmp import tmp_files
+from forebay.store.tmp.spilled_message import SpilledMessage
 
 OWNERS = (1, 2, 3, 4)
 SEQUENCES = 400

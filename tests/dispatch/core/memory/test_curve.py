@@ -12,8 +12,8 @@ from compiled import interpreted
 from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, take
 from simulated_bay import SimulatedBay
 
-from forebay.cache import shares
-from forebay.cache.shares import Shares
+from forebay.cache.accounting import shares
+from forebay.cache.accounting.shares import Shares
 from forebay.dispatch.core.memory import curve as curve_module
 from forebay.dispatch.core.memory.backlog import RUNS_MAX
 from forebay.dispatch.core.memory.curve import Curve, CurvePoint, CurveSampler, quantum_bytes

@@ -9,7 +9,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message
-from forebay.cache.shares import CURVE_SHARE
+from forebay.cache.accounting.shares import CURVE_SHARE
 from forebay.dispatch.core.model.consumer_memory import RUNS_STEP_BYTES, STEP_RUNS
 from forebay.dispatch.core.publisher import HELD_STEP_BYTES
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES

@@ -14,7 +14,7 @@ from watermark_traffic import MESSAGE_BYTES, RULES, TRAFFICS, miss_share
 import forebay
 from forebay import Message
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
-from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermarks
+from forebay.cache.accounting.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermarks
 
 KIB = 1024
 MIB = 1024 * KIB

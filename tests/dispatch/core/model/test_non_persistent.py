@@ -224,7 +224,8 @@ def test_much_goes_through_a_small_limit_while_the_consumer_is_slow(limit: str) 
 
 @interpreted("replaces what compiled code has linked")
 def test_what_is_taken_before_it_makes_a_batch_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.cache.shares.PENDING_CACHE_SHARE", 0.25)  # else it takes what the batch needs
+    # Else it takes what the batch needs.
+    monkeypatch.setattr("forebay.cache.accounting.shares.PENDING_CACHE_SHARE", 0.25)
     store = SimulatedBay(memory_limit="16MiB")
     consumer = store.queue().subscribe(prefetch=0)
     while not store.overflow.buffer:

@@ -8,9 +8,9 @@ from counting import counted_calls
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.cache import shares
+from forebay.cache.accounting import shares
 from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
-from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
+from forebay.cache.accounting.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.model.model import SelectorGroup, TargetList
 from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
@@ -193,7 +193,7 @@ def test_the_overflow_of_a_burst_is_delivered_again_without_a_disk_read() -> Non
 
 @interpreted("replaces what compiled code has linked")
 def test_without_the_pending_cache_the_overflow_of_a_burst_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.cache.shares.PENDING_CACHE_SHARE", 0.0)
+    monkeypatch.setattr("forebay.cache.accounting.shares.PENDING_CACHE_SHARE", 0.0)
     assert overflow_reads(SimulatedBay(memory_limit="64MiB")) > 20
 
 
@@ -217,7 +217,7 @@ def test_the_first_thousand_deliveries_of_a_late_consumer_come_without_a_disk_re
 
 @interpreted("replaces what compiled code has linked")
 def test_without_the_head_queue_cache_a_late_consumer_reads_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.cache.shares.HEAD_QUEUE_CACHE_SHARE", 0.0)
+    monkeypatch.setattr("forebay.cache.accounting.shares.HEAD_QUEUE_CACHE_SHARE", 0.0)
     assert late_consumer_reads(SimulatedBay(memory_limit="16MiB")) > 3
 
 

@@ -13,7 +13,7 @@ from simulated_disk import SimulatedDisk
 from forebay import Queue, StoreFailed, Topic
 from forebay.store.disk.layout import QUARANTINE
 from forebay.store.format.record import crc32
-from forebay.store.recovery.quarantine import PART_BYTES_MAX, PARTS_MAX, quarantine_bytes
+from forebay.store.quarantine import PART_BYTES_MAX, PARTS_MAX, quarantine_bytes
 
 SECRET = b"the body that nobody may read in a log"
 

@@ -19,7 +19,7 @@ from ..environment.late_log import LateLogger
 from ..errors import StoreFailed, StoreFull
 from ..journal.regions import ReadableFile, UnopenedDataLog
 from .chunk import TmpFile
-from .file import SpilledMessage, TmpRegion, encode
+from .spilled_message import SpilledMessage, TmpRegion, encode
 
 logger = LateLogger("forebay.store.tmp_storage")
 

@@ -1,4 +1,4 @@
-"""A file of tmp-storage: non-persistent messages that overflowed, appended in batches and never synced.
+"""SpilledMessage: the bytes of a message in a file of tmp-storage, to which batches are appended and never synced.
 
 Each message is a head of 28 bytes, its properties and its body. The file does not say where messages are: the places
 are in RAM, and the next process deletes the file unread. All numbers of the head are little-endian: crc u32 over
@@ -41,7 +41,7 @@ class TmpRegion(NamedTuple):
     file: ReadableFile | None
     """The open file. None: it could not be opened, and `problem` says why."""
     problem: str
-    number: int
+    file_number: int
     salt: int
     offset: int
     messages: list[tuple[int, int, int]]
@@ -98,7 +98,7 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
                 properties = data[at + HEAD_BYTES : body_at] if properties_bytes else b""
                 messages.append((sequence, properties, data[body_at:end], timestamp))
                 continue
-            place = f"tmp-{region.number}.dat at {region.offset + at}"
+            place = f"tmp-{region.file_number}.dat at {region.offset + at}"
             unreadable.append((sequence, f"{place}: the checksum of the message does not match"))
     return messages, unreadable
 
@@ -125,10 +125,10 @@ def read_headers(region: TmpRegion, pay: Callable[[int], None]) -> tuple[list[St
             if properties is not None:
                 return [(sequence, properties, b"", timestamp)], []
     except OSError as error:
-        return [], [(sequence, f"tmp-{region.number}.dat: the read failed ({error.strerror})")]
+        return [], [(sequence, f"tmp-{region.file_number}.dat: the read failed ({error.strerror})")]
     except struct.error:
-        return [], [(sequence, f"tmp-{region.number}.dat ends before it")]
-    place = f"tmp-{region.number}.dat at {begin}"
+        return [], [(sequence, f"tmp-{region.file_number}.dat ends before it")]
+    place = f"tmp-{region.file_number}.dat at {begin}"
     return [], [(sequence, f"{place}: the checksum of the message does not match")]
 
 
@@ -140,5 +140,5 @@ def _read(region: TmpRegion) -> tuple[bytes, str]:
     try:
         data = region.file.read(region.offset, length)
     except OSError as error:
-        return b"", f"tmp-{region.number}.dat: the read failed ({error.strerror})"
-    return data, "" if len(data) == length else f"tmp-{region.number}.dat ends before it"
+        return b"", f"tmp-{region.file_number}.dat: the read failed ({error.strerror})"
+    return data, "" if len(data) == length else f"tmp-{region.file_number}.dat ends before it"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from ..disk.disk import Disk
-from ..disk.layout import QUARANTINE, damage_name
-from ..format.message_properties import decode_properties
-from ..format.record import RecordDamaged
-from ..journal.regions import Region, read_regions
+from .disk.disk import Disk
+from .disk.layout import QUARANTINE, damage_name
+from .format.message_properties import decode_properties
+from .format.record import RecordDamaged
+from .journal.regions import Region, read_regions
 
 PART_BYTES_MAX: Final = 1 << 20
 """Most bytes of one damaged record that are copied."""
