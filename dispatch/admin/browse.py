@@ -37,9 +37,9 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.destinations.queue_state import QueueState
 from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
-from ..core.model.lane_deliveries import is_lazy, message_of
+from ..core.model.delivery import is_lazy, message_of
+from ..core.model.destination import LaneState
 from ..core.model.matching import SelectorMatcher
-from ..core.model.model import LaneState
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector

@@ -20,7 +20,7 @@ from ...store.state.transactions import Branches
 from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..config.redelivery_delays import EXPIRED
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..core.redelivery.timed_lanes import TimedLanes

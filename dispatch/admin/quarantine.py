@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from ...store.environment.late_log import LateLogger
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")

@@ -14,8 +14,8 @@ from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
-from ..core.model.lane_deliveries import Delivery, HeldCheck, content_of, is_lazy
-from ..core.model.model import LaneState, consumer_of, lane_of
+from ..core.model.delivery import Delivery, HeldCheck, content_of, is_lazy
+from ..core.model.destination import LaneState, consumer_of, lane_of
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction import Transaction

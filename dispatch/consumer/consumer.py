@@ -23,9 +23,9 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.model.activity import Activity
 from ..core.model.consumer_stage import HELD_UP, TAKING
+from ..core.model.delivery import Delivery
+from ..core.model.destination import ConsumedDestination, CoreConsumer, SelectorGroup
 from ..core.model.distribution_roles import NO_DISPATCH
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import ConsumedDestination, CoreConsumer, SelectorGroup
 from ..core.monitor import Monitor
 from ..transactions.transaction import Transaction
 from .consumer_statistics import ConsumerStatistics, consumer_statistics

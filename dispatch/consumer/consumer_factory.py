@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead
+from ..core.model.destination import ConsumedDestination, Distribution
 from ..core.model.distribution_roles import AbstractDistributionChooser
-from ..core.model.model import ConsumedDestination, Distribution
 from .consumer import Consumer, ConsumerParts
 from .consumer_registry import ConsumerRegistry
 from .options import ConsumerOptions

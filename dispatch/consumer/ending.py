@@ -14,9 +14,9 @@ from ...store.environment.locks import condition_of
 from ...store.errors import ArgumentError, SettingsError
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model.consumer_stage import CLOSED, DRAINED, DRAINING
+from ..core.model.delivery import Delivery
+from ..core.model.destination import CoreConsumer, LaneState
 from ..core.model.distribution_roles import NO_DISPATCH
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import CoreConsumer, LaneState
 from ..core.monitor import Monitor
 from .consumer_registry import ConsumerRegistry
 from .settlements import batch_of

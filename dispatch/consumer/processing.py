@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from ...store.environment.late_log import LateLogger
 from ...store.errors import ArgumentError, ForebayError, StateError, StoreFailed, argument_error
-from ..core.model.lane_deliveries import Delivery, is_in_flight
-from ..core.model.model import consumer_of, lane_of
+from ..core.model.delivery import Delivery, is_in_flight
+from ..core.model.destination import consumer_of, lane_of
 
 logger = LateLogger("forebay.dispatch")
 

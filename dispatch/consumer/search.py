@@ -11,9 +11,9 @@ from typing import Final
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
-from ..core.model.lane_deliveries import Delivery
+from ..core.model.delivery import Delivery
+from ..core.model.destination import CoreConsumer, TargetList
 from ..core.model.load import Load
-from ..core.model.model import CoreConsumer, TargetList
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader

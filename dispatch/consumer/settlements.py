@@ -14,8 +14,8 @@ from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
-from ..core.model.lane_deliveries import Delivery, HeldCheck, is_in_flight, is_late
-from ..core.model.model import CoreConsumer, lane_of
+from ..core.model.delivery import Delivery, HeldCheck, is_in_flight, is_late
+from ..core.model.destination import CoreConsumer, lane_of
 from ..core.monitor import Monitor
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery

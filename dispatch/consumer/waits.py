@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.environment.locks import UNAWAITED, OwnedLock, condition_of
-from ..core.model.model import SelectorGroup
+from ..core.model.destination import SelectorGroup
 from .readiness import Readiness
 
 

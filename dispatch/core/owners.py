@@ -15,7 +15,7 @@ from .destinations.message_group_queues import MessageGroupQueues
 from .destinations.overhead import DestinationOverhead
 from .destinations.queue_registry import QueueRegistry
 from .memory.watermarks import Watermarks
-from .model.model import DestinationStateParts
+from .model.destination import DestinationStateParts
 from .monitor import Monitor
 from .publisher import Publisher
 from .redelivery.redelivery import Redelivery

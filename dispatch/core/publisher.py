@@ -28,7 +28,7 @@ from ...store.journal.journal import Journal
 from ...store.numbering import OFFSET_BITS
 from ...store.stored_message import StoredMessage
 from .areas.target_area import TargetArea
-from .model.model import ConsumedDestination, LaneState
+from .model.destination import ConsumedDestination, LaneState
 from .monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")

@@ -14,9 +14,8 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import arrange
 from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES
-from ..core.model.distribution_roles import Dispatcher
-from ..core.model.lane_deliveries import Delivery, is_lazy
-from ..core.model.model import (
+from ..core.model.delivery import Delivery, is_lazy
+from ..core.model.destination import (
     ConsumedDestination,
     CoreConsumer,
     Distribution,
@@ -25,6 +24,7 @@ from ..core.model.model import (
     TargetList,
     lane_of,
 )
+from ..core.model.distribution_roles import Dispatcher
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
 from .distribution_parts import DistributionParts

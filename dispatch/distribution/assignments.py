@@ -17,8 +17,8 @@ from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import next_by_arrival, pair
-from ..core.model.lane_deliveries import LaneMessages
-from ..core.model.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
+from ..core.model.delivery import LaneMessages
+from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
 from .idle_consumers import IdleConsumers

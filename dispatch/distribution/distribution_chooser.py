@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ...store.errors import StateError
 from ..config.policies import Policies
+from ..core.model.destination import ConsumedDestination, Distribution
 from ..core.model.distribution_roles import AbstractDistributionChooser
-from ..core.model.model import ConsumedDestination, Distribution
 from .assigning import AssigningDistribution
 from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from ..core.model.model import ConsumedDestination, CoreConsumer
+from ..core.model.destination import ConsumedDestination, CoreConsumer
 
 
 class ExclusiveConsumers:

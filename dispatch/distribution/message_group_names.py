@@ -8,8 +8,8 @@ from ...store.format.message_properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.model.lane_deliveries import Delivery, LaneMessages, is_lazy, keep_group, kept_group, message_of
-from ..core.model.model import ConsumedDestination, LaneState, lane_of
+from ..core.model.delivery import Delivery, LaneMessages, is_lazy, keep_group, kept_group, message_of
+from ..core.model.destination import ConsumedDestination, LaneState, lane_of
 
 
 class MessageGroupNames:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...store.stored_message import StoredMessage
+from ..core.model.delivery import Delivery
+from ..core.model.destination import CoreConsumer, Distribution, LaneState, SelectorGroup
 from ..core.model.distribution_roles import Dispatcher
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import CoreConsumer, Distribution, LaneState, SelectorGroup
 from .distribution_parts import DistributionParts
 
 

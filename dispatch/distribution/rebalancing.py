@@ -9,7 +9,7 @@ until those are settled.
 from __future__ import annotations
 
 from ...store.numbering import UNLIMITED
-from ..core.model.model import CoreConsumer, consumer_of
+from ..core.model.destination import CoreConsumer, consumer_of
 from .assignments import Assignments, OwnSelectorGroup
 from .message_groups import bucket_of
 

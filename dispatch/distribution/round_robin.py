@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from ..core.model.delivery import Delivery
+from ..core.model.destination import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
 from ..core.model.distribution_roles import Dispatcher
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
 from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
 

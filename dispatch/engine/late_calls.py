@@ -17,7 +17,7 @@ from typing import Any
 from ..core.areas.observer import ListEvents
 from ..core.areas.target_area import TargetArea
 from ..core.memory.watermarks import Watermarks
-from ..core.model.model import LaneState, TargetList
+from ..core.model.destination import LaneState, TargetList
 from ..core.redelivery.timed_lanes import TimedLanes
 from ..loading.warmer import CacheWarmer
 from ..topics.numbered_lanes import NumberedLanes

@@ -21,8 +21,8 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.lane_deliveries import Delivery, content_bytes, is_lazy, message_of
-from ..core.model.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of, lane_of
+from ..core.model.delivery import Delivery, content_bytes, is_lazy, message_of
+from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of, lane_of
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic

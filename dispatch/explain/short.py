@@ -10,7 +10,7 @@ from typing import Final
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.model import ConsumedDestination
+from ..core.model.destination import ConsumedDestination
 from ..engine.explained_store import ExplainedStore
 from .disk import memory_sentence
 from .queues import explain_consumer, explain_destination

@@ -10,8 +10,8 @@ from ...cache.accounting.charge import charge_of
 from ...store.stored_message import StoredMessage
 from ..core.areas.target_area import TargetArea
 from ..core.model.contracts import LaneCache
+from ..core.model.destination import TargetList
 from ..core.model.load import Load
-from ..core.model.model import TargetList
 from .load_memory import LoadMemory
 
 

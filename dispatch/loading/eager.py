@@ -21,8 +21,8 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.memory.watermarks import Watermarks
+from ..core.model.destination import TargetList
 from ..core.model.load import Load
-from ..core.model.model import TargetList
 from ..core.monitor import Monitor
 from .cache_filler import CacheFiller
 from .chooser import LoadChooser

@@ -12,8 +12,8 @@ from ...cache.accounting.charge import OVERHEAD_BYTES, charge_of_size
 from ...cache.spill.spill_account import FIRST_BYTES, LAST_BYTES, SpillAccount
 from ..core.areas.target_area import TargetArea
 from ..core.memory.watermarks import Watermarks
+from ..core.model.destination import TargetList
 from ..core.model.load import Load
-from ..core.model.model import TargetList
 
 
 class LoadMemory:

@@ -68,12 +68,8 @@ from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model.activity import Activity
 from ..core.model.consumer_stage import TAKING
-from ..core.model.distribution_roles import NO_DISPATCH
-from ..core.model.lane_deliveries import Delivery, LaneMessages, is_lazy, message_of
-from ..core.model.lane_reader import LaneReader
-from ..core.model.lane_state_parts import LaneStateParts
-from ..core.model.matching import NO_NAMES
-from ..core.model.model import (
+from ..core.model.delivery import Delivery, LaneMessages, is_lazy, message_of
+from ..core.model.destination import (
     ConsumedDestination,
     CoreConsumer,
     DestinationStateParts,
@@ -82,6 +78,9 @@ from ..core.model.model import (
     TargetList,
     consumer_of,
 )
+from ..core.model.distribution_roles import NO_DISPATCH
+from ..core.model.lane_reader import LaneReader, LaneStateParts
+from ..core.model.matching import NO_NAMES
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
 from ..distribution.distribution_chooser import DistributionChooser

@@ -23,7 +23,7 @@ from ...cache.shares import (
 )
 from ...store.stored_message import StoredMessage
 from ..core.memory.memory_rule import MemoryRule
-from ..core.model.model import TargetList
+from ..core.model.destination import TargetList
 
 # ---------------------------------------------------------------------- watermarks
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...store.numbering import BLOCK_MESSAGES
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 
 SPARE_RUNS: Final = 64
 

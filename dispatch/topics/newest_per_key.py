@@ -13,7 +13,7 @@ from typing import Final
 
 from ...cache.accounting.budget import Holder
 from ...store.format.message_properties import decode_properties, group_of
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 
 GROUP: Final = "JMSXGroupID"
 DIGEST_BYTES: Final = 16

@@ -26,10 +26,10 @@ from ..core.destinations.destination_state import DestinationState, NamedDestina
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
 from ..core.model.contracts import BackingStore
 from ..core.model.counting import DestinationTotals
-from ..core.model.lane_deliveries import LaneMessages
+from ..core.model.delivery import LaneMessages
+from ..core.model.destination import DestinationStateParts, LaneState, SelectorGroup, TargetList
 from ..core.model.load import Load
 from ..core.model.matching import SelectorMatcher
-from ..core.model.model import DestinationStateParts, LaneState, SelectorGroup, TargetList
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..selectors.selector import Selector

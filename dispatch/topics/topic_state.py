@@ -19,7 +19,7 @@ from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.destinations.overhead import FAN_OUT_BYTES
 from ..core.model.counting import EarlierCounts
-from ..core.model.model import LANE_STATE_BYTES, DestinationStateParts, LaneState
+from ..core.model.destination import LANE_STATE_BYTES, DestinationStateParts, LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from .fan_out import FanOut
 from .subscription_state import (

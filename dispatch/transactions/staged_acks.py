@@ -12,8 +12,8 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.model.lane_deliveries import Delivery, is_lazy, message_of
-from ..core.model.model import LaneState, consumer_of, lane_of
+from ..core.model.delivery import Delivery, is_lazy, message_of
+from ..core.model.destination import LaneState, consumer_of, lane_of
 from ..core.redelivery.redelivery import Redelivery
 
 HELD_CHARGE_BYTES: Final = 112

@@ -12,7 +12,7 @@ from ...store.format.branch import Branch
 from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, with_times
 from ..admission.duplicate_windows import DuplicateWindows
-from ..core.model.model import ConsumedDestination
+from ..core.model.destination import ConsumedDestination
 from ..core.publisher import DeferredMessage, Publisher
 from .transaction_memory import TransactionMemory
 

@@ -13,7 +13,7 @@ from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
 from ...store.writers.transaction_writer import TransactionWriter
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes

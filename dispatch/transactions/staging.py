@@ -10,7 +10,7 @@ from ...store.writers.property_writer import PropertyWriter
 from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery.redelivery import Redelivery

@@ -36,8 +36,8 @@ from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import ConsumedDestination, LaneState
+from ..core.model.delivery import Delivery
+from ..core.model.destination import ConsumedDestination, LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
 from ..host_properties import Properties

@@ -7,8 +7,8 @@ from collections.abc import Callable, Container
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import ArgumentError, SettingsError, TransactionError
 from ...store.format.branch import Branch
-from ..core.model.lane_deliveries import Delivery, content_bytes
-from ..core.model.model import CoreConsumer, LaneState, consumer_of
+from ..core.model.delivery import Delivery, content_bytes
+from ..core.model.destination import CoreConsumer, LaneState, consumer_of
 from .transaction import BRANCH_CHARGE_BYTES, Transaction, TransactionParts
 
 

@@ -163,7 +163,7 @@ def test_a_run_is_settled_with_the_contents_that_its_deliveries_hold() -> None:
         for part in ast.walk(function("dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run"))
         if isinstance(part, ast.If) and "body" in ast.unparse(part.test)
     ]
-    *_, contents = function("dispatch/core/model/lane_deliveries.py:content_bytes").body
+    *_, contents = function("dispatch/core/model/delivery.py:content_bytes").body
     assert isinstance(contents, ast.Return) and isinstance(contents.value, ast.IfExp)
     assert ast.unparse(contents.value.test) == "delivery.held_body is None"
     assert ast.unparse(held.test) == "body is not None"
@@ -187,7 +187,7 @@ def test_a_take_of_one_hands_its_charge_over_as_a_holder_does() -> None:
     ],
 )
 def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:
-    refused, own, extend, charge, frontier, _ = function("dispatch/core/model/model.py:TargetList.admit").body
+    refused, own, extend, charge, frontier, _ = function("dispatch/core/model/destination.py:TargetList.admit").body
     assert isinstance(refused, ast.If) and isinstance(refused.test, ast.BoolOp)
     above, unreserved = refused.test.values
     assert isinstance(unreserved, ast.UnaryOp)

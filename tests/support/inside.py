@@ -35,7 +35,7 @@ from forebay.dispatch.core.destinations.destination_state import NamedDestinatio
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.watermarks import Watermarks
-from forebay.dispatch.core.model.model import DestinationStateParts, LaneState, TargetList
+from forebay.dispatch.core.model.destination import DestinationStateParts, LaneState, TargetList
 from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.redelivery.redelivery import Redelivery

@@ -18,9 +18,9 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..memory.memory_owners import MemoryOwners
+from ..model.delivery import Delivery, LaneMessages, content_bytes
+from ..model.destination import CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..model.distribution_roles import Dispatcher
-from ..model.lane_deliveries import Delivery, LaneMessages, content_bytes
-from ..model.model import CoreConsumer, LaneState, SelectorGroup, TargetList
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
 from .observer import ListEvents

@@ -29,7 +29,7 @@ from ..memory.memory_owners import MemoryOwners
 from ..memory.watermarks import Watermarks
 from ..model.abstract_target_area import AbstractTargetArea
 from ..model.consumer_memory import LIST_BYTES, selector_group_charge
-from ..model.model import ConsumedDestination, LaneState, SelectorGroup, TargetList
+from ..model.destination import ConsumedDestination, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
 from .dispatch_area import DispatchArea
 from .list_order import arrange

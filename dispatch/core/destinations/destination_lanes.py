@@ -14,7 +14,7 @@ from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_SHIFT, lanes_of
 from ..areas.target_area import TargetArea
 from ..memory.memory_owners import MemoryOwners
-from ..model.model import LaneState
+from ..model.destination import LaneState
 from ..model.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
 from ..model.persistent_lane_state import PersistentLaneState
 from ..monitor import Monitor

@@ -20,7 +20,7 @@ from ...selectors.selector import Selector
 from ..areas.target_area import TargetArea
 from ..memory.watermarks import Watermarks
 from ..model.consumer_memory import LIST_BYTES, OWN_SELECTOR_GROUP_BYTES, selector_group_charge
-from ..model.model import LANE_STATE_BYTES
+from ..model.destination import LANE_STATE_BYTES
 from .closable_destinations import ClosableDestinations
 from .destination_state import DestinationState
 

@@ -12,7 +12,7 @@ from ....cache.accounting.budget import Holder
 from ....cache.messages.head_queue_cache import HeadQueueCache
 from ....cache.messages.pending_cache import PendingCache
 from ....cache.shares import Shares, high_watermark_bytes, high_watermarks
-from ..model.model import TargetList
+from ..model.destination import TargetList
 
 
 class MemoryRule:

@@ -16,7 +16,7 @@ from ....cache.messages.message_cache import WORTH_BYTES, MessageCache
 from ....cache.messages.message_memory import MessageMemory
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
-from ..model.model import TargetList
+from ..model.destination import TargetList
 from .memory_owners import MemoryOwners
 
 

@@ -12,7 +12,7 @@ from ....cache.accounting.charge import charge_of
 from ....cache.messages.message_memory import MessageMemory, QuotaMemory
 from ....cache.shares import Shares, high_watermark_bytes
 from ....store.stored_message import StoredMessage
-from ..model.model import TargetList
+from ..model.destination import TargetList
 from .curve import Curve
 from .memory_owners import MemoryOwners
 from .reclaim import Reclaim

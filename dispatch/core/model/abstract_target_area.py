@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from ....store.stored_message import StoredMessage
-from .lane_deliveries import LaneMessages
+from .delivery import LaneMessages
 from .list_supply import ListSupply
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)

@@ -1,6 +1,7 @@
 """SelectorGroupMembers: who is in a selector group, how they wait, and in which order they are woken.
 
-What they take from is not said here: a SelectorGroup (model.py) is its members and their lists. Nothing here is stored.
+What they take from is not said here: a SelectorGroup (destination.py) is its members and their lists. Nothing here is
+stored.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Generic, TypeVar
 
 from ....store.environment.locks import UNAWAITED, OwnedLock, condition_of
 from ...selectors.selector import Selector
-from .lane_deliveries import MemberConsumer
+from .delivery import MemberConsumer
 from .matching import SelectorMatcher
 
 ConsumerT = TypeVar("ConsumerT", bound=MemberConsumer)

@@ -17,9 +17,9 @@ from ....store.stored_message import StoredMessage
 from ....store.tmp.file import TmpRegion
 from ....store.tmp.non_persistent_lane import NonPersistentLane
 from .contracts import BackingStore
-from .lane_deliveries import Delivery, is_lazy, message_of
+from .delivery import Delivery, is_lazy, message_of
+from .destination import ConsumedDestination, LaneState, TargetList
 from .load import Load
-from .model import ConsumedDestination, LaneState, TargetList
 from .pager import Pager
 
 NON_PERSISTENT_LANE_BYTES: Final = 3072

@@ -16,8 +16,8 @@ from ....store.index.fingerprints import Candidate, has_fingerprints
 from ....store.index.pending_lane import JournaledLane, PendingLane
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
+from .destination import ConsumedDestination, LaneState
 from .matching import NO_NAMES
-from .model import ConsumedDestination, LaneState
 
 
 class PersistentLaneState(LaneState):
@@ -109,7 +109,7 @@ class PersistentLaneState(LaneState):
         """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
         pending_lane = self.pending_lane
         assert isinstance(pending_lane, JournaledLane)
-        return self.parts.message_store.quarantine(pending_lane, sequence)
+        return self.store_parts.message_store.quarantine(pending_lane, sequence)
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
@@ -120,15 +120,15 @@ class PersistentLaneState(LaneState):
         """Return where the next message may be that a selector matches, by the fingerprints of the index."""
         if not names:
             return super().next_candidate(selector, names, sequence)
-        return self.parts.message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
+        return self.store_parts.message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """Let the index keep fingerprints of the headers that were examined."""
-        self.parts.message_store.note_survey(self.destination_lane, survey)
+        self.store_parts.message_store.note_survey(self.destination_lane, survey)
 
     def make_survey_room(self) -> None:
         """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
-        self.parts.message_store.make_fingerprint_room()
+        self.store_parts.message_store.make_fingerprint_room()
 
     def give_up(self, sequence: int) -> None:
         """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""

@@ -18,8 +18,8 @@ from ....cache.accounting.budget import Budget, Holder
 from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..areas.target_area import TargetArea
-from ..model.lane_deliveries import Delivery, mark_late
-from ..model.model import ConsumedDestination, CoreConsumer, LaneState, consumer_of, lane_of
+from ..model.delivery import Delivery, mark_late
+from ..model.destination import ConsumedDestination, CoreConsumer, LaneState, consumer_of, lane_of
 from ..monitor import Monitor
 from .redelivery import Redelivery
 

@@ -14,7 +14,7 @@ from ....store.errors import ForebayError
 from ....store.state.transactions import Branches
 from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
-from ..model.model import LaneState
+from ..model.destination import LaneState
 from .delayed_redelivery import DelayedRedelivery
 
 RUN_MESSAGES_MAX: Final = (1 << 32) - 1

@@ -20,9 +20,8 @@ from ...core.memory.memory_owners import MemoryOwners
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.message_group_memory import MessageGroupMemory
 from ...core.memory.watermarks import Watermarks
-from ...core.model.lane_reader import LaneReader
-from ...core.model.lane_state_parts import LaneStateParts
-from ...core.model.model import DestinationStateParts
+from ...core.model.destination import DestinationStateParts
+from ...core.model.lane_reader import LaneReader, LaneStateParts
 from ...distribution.distribution_chooser import DistributionChooser
 from ...distribution.distribution_parts import DistributionParts
 from ..curve_watch import CurveWatch

@@ -12,7 +12,7 @@ from ...admin.oldest import OldestMessages
 from ...admin.quarantine import Quarantine
 from ...consumer.stuck import StuckConsumers
 from ...core.destinations.queue_state import QueueState
-from ...core.model.model import CoreConsumer
+from ...core.model.destination import CoreConsumer
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
 from ...topics.subscriptions.open_subscriptions import OpenSubscriptions

@@ -15,7 +15,7 @@ from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.policy import Eviction
-from ...core.model.model import LaneState
+from ...core.model.destination import LaneState
 from ...core.model.non_persistent_lane_state import NonPersistentLaneState
 from ...core.redelivery.removal import Removals
 from ..arrivals import ArrivalOrder, Run

@@ -19,7 +19,7 @@ from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
-from ...core.model.model import DestinationStateParts, LaneState, SelectorGroup
+from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup
 from ...core.model.persistent_lane_state import PersistentLaneState
 from ...distribution.round_robin import RoundRobinDistribution
 from ...selectors.selector import Selector

@@ -34,6 +34,7 @@ from ...selectors.selector import Selector
 from ..monitor import Monitor
 from .abstract_target_area import AbstractTargetArea
 from .contracts import LaneCache, LanePendingCache
+from .delivery import Delivery, LaneMessages, MemberConsumer, counted_runs
 from .distribution_roles import (
     AbstractDistributionChooser,
     Dispatcher,
@@ -41,8 +42,7 @@ from .distribution_roles import (
     LaneListener,
     MemberCoordinator,
 )
-from .lane_deliveries import Delivery, LaneMessages, MemberConsumer, counted_runs
-from .lane_state_parts import LaneStateParts
+from .lane_reader import LaneStateParts
 from .lifecycle import DestinationLifecycle
 from .list_contents import NO_MESSAGES
 from .list_supply import ListSupply
@@ -350,7 +350,7 @@ class LaneState(LaneMessages):
         "sole_list",
         "unmatched",
         "charged_bytes",
-        "parts",
+        "store_parts",
         "purge_count",
         "is_timed",
         "pending_cache",
@@ -378,7 +378,7 @@ class LaneState(LaneMessages):
         self.sole_list: TargetList | None = None
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unmatched: SequenceSet | None = None
-        self.parts = parts
+        self.store_parts = parts
         # How often messages were removed from the middle. A load that began before a removal must check again.
         self.purge_count = 0
         # Whether messages have, or had, a delay or an expiry; see core/redelivery/timed_lanes.py.
@@ -466,11 +466,11 @@ class LaneState(LaneMessages):
 
     def read_one(self, sequence: int) -> StoredMessage:
         """Read one pending message into the caller's own memory. Requires: no lock."""
-        return self.parts.reader.read_one(self, sequence)
+        return self.store_parts.reader.read_one(self, sequence)
 
     def read_headers(self, sequence: int) -> StoredMessage:
         """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
-        return self.parts.reader.read_headers(self, sequence)
+        return self.store_parts.reader.read_headers(self, sequence)
 
     def read_error(self, problem: str) -> StoreFailed:
         """Return the error for a message that can't be read."""
@@ -540,12 +540,12 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write the delivery counts of these runs to the journal."""
-        self.parts.return_counts.count(self.pending_lane.number, runs)
+        self.store_parts.return_counts.count(self.pending_lane.number, runs)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[ReturnedRun], now_ms: int) -> None:
         """Record the attempts of runs, some of which are offered again later."""
-        self.parts.return_counts.put(self.pending_lane.number, runs, now_ms)
+        self.store_parts.return_counts.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:

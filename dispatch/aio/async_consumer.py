@@ -33,15 +33,15 @@ from ..consumer.processing import (
     report,
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
-from ..core.model.lane_deliveries import PUBLIC as INNER_DELIVERY_PUBLIC
-from ..core.model.lane_deliveries import Delivery, is_in_flight, is_late, is_lazy, mark_seen
-from ..core.model.model import SelectorGroup
+from ..core.model.delivery import PUBLIC as INNER_DELIVERY_PUBLIC
+from ..core.model.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
+from ..core.model.destination import SelectorGroup
+from .async_transaction import AsyncTransaction, inner_transaction
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
 from .loop_inbox import LoopInbox
 from .send_order import SendOrder
 from .take_line import TakeLine
-from .transaction import AsyncTransaction, inner_transaction
 
 RUNS_A_PART: Final = 16
 """An ack of more runs is done in parts, because each run may need another block of the index."""
