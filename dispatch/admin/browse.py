@@ -287,7 +287,7 @@ class Browsers:
             if target.load is not None:
                 loading.append(target.load.held)
         caches = [cache for cache in lane.caches if cache.has(number)]
-        in_flight = lane.in_flight
+        in_flight = lane.deliveries
         if caches or in_flight or loading:
             for low, high in runs:
                 for sequence in range(low, high + 1):

@@ -141,7 +141,7 @@ class ExpirySweeper:
             if first <= last:
                 free.add(first, last)
         for reader in readers:
-            for sequence in reader.in_flight:
+            for sequence in reader.deliveries:
                 free.remove(sequence, sequence)
             for first, last in self._branches.acknowledged_in(reader.pending_lane.number):
                 free.remove(first, last)

@@ -76,7 +76,7 @@ class OldestMessages:
         return run[0], self._sent_in_ram(lane, run[0])
 
     def _sent_in_ram(self, lane: LaneState, sequence: int) -> int:
-        delivery = lane.in_flight.get(sequence)
+        delivery = lane.deliveries.get(sequence)
         if delivery is not None:
             return message_of(delivery)[3]
         message = lane.peek(sequence)

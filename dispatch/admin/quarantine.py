@@ -32,7 +32,7 @@ class Quarantine:
         while self._unreadable:
             lane, sequence = self._unreadable.popleft()
             try:
-                is_quarantined = sequence not in lane.in_flight and lane.quarantine(sequence)
+                is_quarantined = sequence not in lane.deliveries and lane.quarantine(sequence)
             except BaseException:
                 self._unreadable.appendleft((lane, sequence))
                 raise

@@ -93,7 +93,7 @@ class Rejections:
         stamped = [self._writer.stamped(lane, message, reason, held.attempts) for held, message in rejected]
         held = [delivery for delivery, _ in rejected]
         for delivery in held:
-            del lane.in_flight[delivery.sequence]  # no consumer holds the delivery while its message moves
+            del lane.deliveries[delivery.sequence]  # no consumer holds the delivery while its message moves
         try:
             if to is not None:
                 self._writer.write(lane, to, stamped)
@@ -101,7 +101,7 @@ class Rejections:
                 self._remove(lane, held)
         finally:
             for delivery in held:
-                lane.in_flight[delivery.sequence] = delivery
+                lane.deliveries[delivery.sequence] = delivery
             gone_ones = [delivery for delivery in held if not lane.pending_lane.is_pending(delivery.sequence)]
             for delivery in gone_ones:
                 self._dispatch_area.settle(delivery)

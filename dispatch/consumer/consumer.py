@@ -383,7 +383,7 @@ class Consumer(CoreConsumer):
                     if monitor.entries != entries:
                         monitor.yield_interpreter()
                     monitor.entries += 1
-                    if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
+                    if delivery.consumer is not self or lane.deliveries.get(sequence) is not delivery:
                         self._parts.settlements.check_held(self, (delivery,))
                     lane.acknowledged += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                     # Settle before the sync, so that credit and memory are free early. An ack that a power cut loses

@@ -146,7 +146,7 @@ def held_by(consumer: CoreConsumer) -> list[Delivery]:
     held: list[Delivery] = []
     lanes: list[LaneState] = [target.lane for target in consumer.selector_group.lists]
     for lane in lanes if consumer.in_flight else ():
-        for delivery in lane.in_flight.values():
+        for delivery in lane.deliveries.values():
             if delivery.consumer is consumer:
                 held.append(delivery)
                 if len(held) == consumer.in_flight:

@@ -197,7 +197,7 @@ class Settlements:
                 raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
             if delivery.consumer is not consumer:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
-            if delivery.lane.in_flight.get(delivery.sequence) is not delivery:
+            if delivery.lane.deliveries.get(delivery.sequence) is not delivery:
                 if is_late(delivery):
                     deadline = consumer.ack_deadline_seconds or 0.0
                     raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)

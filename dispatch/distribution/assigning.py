@@ -69,7 +69,7 @@ class AssigningDistribution(Distribution):
         for key, selector_group in self.queue.selector_groups.items():
             common = self.queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
             common.lists, common.misses = selector_group.lists, selector_group.misses
-            common.take_consumers(selector_group)
+            common.inherit_consumers(selector_group)
             common.is_charged = True
             for target in common.lists:
                 target.selector_group = common
@@ -141,7 +141,7 @@ class AssigningDistribution(Distribution):
         keep all its groups.
         """
         if self._rebalances or self._assignments.gets_no_more(consumer):
-            self._rebalancing.take_all(consumer)
+            self._rebalancing.release_all(consumer)
         else:
             self._assignments.empty(self._assigned_by_consumer[consumer])
 

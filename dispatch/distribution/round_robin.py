@@ -82,7 +82,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
     def remove_member(self, member: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists of one member from the selector group, and its deliveries from the consumer."""
         for lane in member.all_lanes():
-            for delivery in list(lane.in_flight.values()):
+            for delivery in list(lane.deliveries.values()):
                 self._dispatch_area.settle(delivery)
         self._target_area.remove_lists_over(member, selector_group)
         for consumer in list(selector_group.consumers):

@@ -111,7 +111,7 @@ class Resizing:
             self.settings = settings
             self._sender_parts.limit_messages(settings)
             self._budget.resize(shares.limit_bytes)
-            self._watermarks.take_shares(shares)
+            self._watermarks.set_shares(shares)
             self._windows.resize(shares)
         self._complete()
         if self._is_lowered:

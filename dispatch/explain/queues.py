@@ -204,7 +204,7 @@ def _places(store: ExplainedStore, destination: ConsumedDestination) -> _Places:
     places = _Places(destination.depth, destination.depth_bytes)
     lanes = list(destination.all_lanes())
     for lane in lanes:
-        for delivery in lane.in_flight.values():
+        for delivery in lane.deliveries.values():
             places.in_flight.setdefault(consumer_of(delivery), _Part()).add(delivery)
         _count(places.unsynced, lane, [(lane.published_end, BEHIND_ALL)])
         _count(places.dead_letters, lane, lane.dead_letters)
@@ -329,7 +329,7 @@ def _in_flight_memory(store: ExplainedStore) -> list[Cause]:
     """Return who holds the memory of messages that are handed out, starting with whoever holds most."""
     parts: dict[str, _Part] = {}
     for lane in {target.lane for target in store.target_area.lists}:
-        for delivery in lane.in_flight.values():
+        for delivery in lane.deliveries.values():
             parts.setdefault(lane.destination.qualified_name, _Part()).add(delivery)
     for transaction in store.transactions.undecided.values():
         for delivery in transaction.held:
@@ -347,7 +347,7 @@ def _elsewhere(store: ExplainedStore, consumer: Consumer, places: _Places) -> li
     selector_group, unmatched = consumer.selector_group, places.free
     if selector_group.selector is not None:
         wanted: dict[CoreConsumer, _Part] = {}
-        for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.in_flight.values()):
+        for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.deliveries.values()):
             if _may_match(consumer, delivery):
                 wanted.setdefault(consumer_of(delivery), _Part()).add(delivery)
             else:

@@ -542,7 +542,7 @@ class TracePlayer:
     def _acknowledge(self, lane_number: int, first: int, count: int, extra: int) -> None:
         replay = self._replay(lane_number)
         lane, first = replay.lane, first - replay.base
-        in_flight = lane.in_flight
+        in_flight = lane.deliveries
         settled = [in_flight[sequence] for sequence in range(first, first + count) if sequence in in_flight]
         replay.pending_lane.remove(first, first + count - 1)
         if settled:
@@ -557,14 +557,14 @@ class TracePlayer:
     def _release(self, lane_number: int, first: int, count: int, extra: int) -> None:
         replay = self._replay(lane_number)
         for sequence in range(first - replay.base, first - replay.base + count):
-            delivery = replay.lane.in_flight.get(sequence)
+            delivery = replay.lane.deliveries.get(sequence)
             if delivery is not None:
                 self.dispatch_area.settle(delivery)
 
     def _reoffer(self, lane_number: int, first: int, count: int, extra: int) -> None:
         replay = self._replay(lane_number)
         sequence = first - replay.base
-        if sequence in replay.lane.in_flight:
+        if sequence in replay.lane.deliveries:
             return
         if replay.pending_lane.is_pending(sequence):
             length = replay.pending_lane.lengths(sequence, sequence)[0]
@@ -604,7 +604,7 @@ class TracePlayer:
     def _forget_run(self, lane: LaneState, first: int, count: int) -> None:
         gone = SequenceSet()
         gone.add(first, first + count - 1)
-        for sequence in [sequence for sequence in lane.in_flight if sequence in gone]:
+        for sequence in [sequence for sequence in lane.deliveries if sequence in gone]:
             gone.remove(sequence, sequence)
         self.target_area.forget(lane, gone)
 

@@ -124,4 +124,4 @@ class NewestPerKey:
 
 def _waits(place: Place) -> bool:
     lane, sequence = place
-    return sequence not in lane.in_flight and sequence not in lane.parked and lane.pending_lane.is_pending(sequence)
+    return sequence not in lane.deliveries and sequence not in lane.parked and lane.pending_lane.is_pending(sequence)

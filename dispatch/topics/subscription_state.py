@@ -440,7 +440,7 @@ class SubscriptionState(DestinationState):
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.selector_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
-            counts += (lane.dead_letters.count, lane.parked.count, len(lane.in_flight))
+            counts += (lane.dead_letters.count, lane.parked.count, len(lane.deliveries))
         counts += (lane.pending_lane.pending_messages for lane in self._non_persistent())
         return self.selector is None and not any(counts)
 

@@ -97,7 +97,7 @@ class StagedAcks:
         """Settle all held deliveries, release their charges, and give the consumers their credit back."""
         for held in self._held.values():
             for delivery in held.values():
-                lane_of(delivery).in_flight[delivery.sequence] = delivery
+                lane_of(delivery).deliveries[delivery.sequence] = delivery
                 self._dispatch_area.settle(delivery)
                 consumer_of(delivery).try_again()
 

@@ -1,4 +1,4 @@
-"""MemoryRule: the policy by which lists and caches share memory, and by which they keep or give back messages.
+"""MemoryRule: the rule by which lists and caches share memory, and by which they keep or give back messages.
 
 It makes the decisions that a store could also make differently; planning/rules.py has others to compare with it. The
 Watermarks carry out what it says about lists, and Reclaim what it says about giving back.

@@ -91,9 +91,9 @@ class Watermarks:
         self.shares = shares
         # Observes the lists.
         self.watch = observer(self)
-        self.take_shares(shares)
+        self.set_shares(shares)
 
-    def take_shares(self, shares: Shares) -> None:
+    def set_shares(self, shares: Shares) -> None:
         """Set the memory limit, at first or anew, and give back what exceeds a share.
 
         O(messages given back + lists).
@@ -102,10 +102,10 @@ class Watermarks:
         patterns = memory.memories.of_patterns.values()
         self.shares = shares = self._memory_rule.divide(shares)
         for each in patterns:
-            each.take_quota(shares.quotas[each.quota.name])
+            each.set_quota(shares.quotas[each.quota.name])
         self._bound_in_flight(shares)
-        memory.message_group_memory.take_shares(shares.limit_bytes)
-        memory.overflow.take_shares(shares)
+        memory.message_group_memory.set_limit(shares.limit_bytes)
+        memory.overflow.set_shares(shares)
         make_room(0, None)
         make_room(0, None, least=0)
         memory.memories.common.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)

@@ -683,7 +683,7 @@ class ConsumedDestination(DestinationLifecycle):
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
         held: dict[CoreConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
         for lane in self.all_lanes():
-            for delivery in lane.in_flight.values():
+            for delivery in lane.deliveries.values():
                 held[consumer_of(delivery)].append(delivery)
         for consumer, deliveries in held.items():
             consumer.close_with_destination(deliveries)

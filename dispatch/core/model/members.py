@@ -66,7 +66,7 @@ class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
             assert consumer is self._only
             self._only = None
 
-    def take_consumers(self, before: SelectorGroupMembers[ConsumerT]) -> None:
+    def inherit_consumers(self, before: SelectorGroupMembers[ConsumerT]) -> None:
         """Take over the consumers of a selector group that this one replaces. O(1)."""
         self._only, self._all = before._only, before._all
 

@@ -65,7 +65,7 @@ class NonPersistentLaneState(LaneState):
         store: BackingStore[NonPersistentLane, TmpRegion] = overflow
         self.backing_store = store
         self.caches = overflow.caches_of(pending_lane)
-        self.pager = TmpPager(pending_lane, overflow, self.in_flight)
+        self.pager = TmpPager(pending_lane, overflow, self.deliveries)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
             cache.keepers[pending_lane.number] = self.pager.page_out_at_once
 
@@ -189,7 +189,7 @@ class NonPersistentLaneState(LaneState):
 
     def give_up(self, sequence: int) -> None:
         """Give up a message that can no longer be read, unless it is in flight."""
-        if sequence not in self.in_flight:
+        if sequence not in self.deliveries:
             self.overflow.acknowledge(self.non_persistent_lane, sequence, sequence)
 
     def peek(self, sequence: int) -> StoredMessage | None:
@@ -199,7 +199,7 @@ class NonPersistentLaneState(LaneState):
             message = cache.peek(self.pending_lane.number, sequence)
             if message is not None:
                 return message
-        delivery = self.in_flight.get(sequence)
+        delivery = self.deliveries.get(sequence)
         if delivery is not None and not is_lazy(delivery):
             return message_of(delivery)
         # A message that came back may be in another list.
@@ -210,16 +210,16 @@ class NonPersistentLaneState(LaneState):
 class TmpPager(Pager):
     """Moves messages of a non-persistent lane from RAM to tmp-storage. The state lock guards it."""
 
-    __slots__ = ("_pending_lane", "_overflow", "_in_flight")
+    __slots__ = ("_pending_lane", "_overflow", "_deliveries")
 
-    def __init__(self, pending_lane: NonPersistentLane, overflow: Overflow, in_flight: Mapping[int, Delivery]) -> None:
+    def __init__(self, pending_lane: NonPersistentLane, overflow: Overflow, deliveries: Mapping[int, Delivery]) -> None:
         """Make the pager of a lane.
 
-        in_flight: the deliveries of the lane, by sequence.
+        deliveries: those of the lane that are in flight, by sequence.
         """
         self._pending_lane = pending_lane
         self._overflow = overflow
-        self._in_flight = in_flight
+        self._deliveries = deliveries
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
         """Put messages in the line of those that are spilled next."""
@@ -261,7 +261,7 @@ class TmpPager(Pager):
                 missing &= missing - 1
                 if sequence in load.held:
                     continue
-                if sequence in self._in_flight:
+                if sequence in self._deliveries:
                     in_flight.append(sequence)
                     self._pending_lane.is_copied = True
                     continue

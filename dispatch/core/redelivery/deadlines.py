@@ -263,7 +263,7 @@ class AckDeadlines:
         first.
         """
         waiting = set(limits)
-        for delivery in lane.in_flight.values():
+        for delivery in lane.deliveries.values():
             consumer = consumer_of(delivery)
             limit = limits.get(consumer)
             if limit is None:
@@ -294,7 +294,7 @@ class AckDeadlines:
             for key in passed[: max(RETURNED_MAX - len(late), 0)]:
                 del extended[key]
                 self._holder.release(EXTENSION_BYTES)
-                late.append(key[0].in_flight[key[1]])
+                late.append(key[0].deliveries[key[1]])
             if extended:
                 self._next_extended = min(self._next_extended, min(until for _, until in extended.values()))
 
@@ -336,5 +336,5 @@ class AckDeadlines:
 
 
 def _is_held(consumer: CoreConsumer, key: _Key, delivery_number: int) -> bool:
-    delivery = key[0].in_flight.get(key[1])
+    delivery = key[0].deliveries.get(key[1])
     return delivery is not None and consumer_of(delivery) is consumer and delivery.number == delivery_number

@@ -36,7 +36,7 @@ class Removals:
     def held(self, lane: LaneState) -> SequenceSet:
         """Return the messages of a lane that are in flight or in a transaction. O(in flight)."""
         held = self._branches.acknowledged_in(lane.pending_lane.number)
-        for sequence in sorted(lane.in_flight):
+        for sequence in sorted(lane.deliveries):
             held.add(sequence, sequence)
         return held
 
@@ -65,7 +65,7 @@ class Removals:
         return [
             sequence
             for sequence in range(first, last + 1)
-            if lane.pending_lane.is_pending(sequence) and sequence not in lane.in_flight and sequence not in decided
+            if lane.pending_lane.is_pending(sequence) and sequence not in lane.deliveries and sequence not in decided
         ]
 
     def remove(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -147,6 +147,6 @@ class Evictor(EvictionRule):
         waiting = subscription.depth
         for lane in subscription.all_lanes():
             unmatched = lane.unmatched.count if lane.unmatched is not None else 0
-            held = len(lane.in_flight) + lane.parked.count
+            held = len(lane.deliveries) + lane.parked.count
             waiting -= held + unmatched + lane.pending_lane.next_sequence - lane.published_end
         return waiting

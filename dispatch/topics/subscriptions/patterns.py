@@ -74,7 +74,7 @@ class PatternRegistry:
         text = selector.text if selector is not None else None
         subscriber = self._writer.subscribe(topic.number, None, text)
         member = PatternMemberState(topic, subscriber, selector, pattern_state)
-        pattern_state.take_in(member)
+        pattern_state.add_member(member)
         self._subscriptions.begin(member)
         self._subscriptions.go_online(member, is_shared=False)
         self._target_area.subscribe(member, selector)
@@ -105,8 +105,8 @@ class PatternState(NamedDestinationState):
         assert isinstance(self.distribution, RoundRobinDistribution)
         self.round_robin = self.distribution
 
-    def take_in(self, member: PatternMemberState) -> None:
-        """Have one more member. If it is the first with limits, the consumer's acks tell its senders from now on."""
+    def add_member(self, member: PatternMemberState) -> None:
+        """Add a member. If it is the first with limits, the consumer's acks tell its senders from now on."""
         self.members[member.topic.number] = member
         if member.is_limited and not self._has_limits:
             self._has_limits = True

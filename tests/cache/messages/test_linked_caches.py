@@ -109,7 +109,7 @@ def test_whatever_grows_the_sum_stays_below_the_limit(seed: int) -> None:
         bodies = sum(
             len(delivery.held_body)
             for target in bay.lists()
-            for delivery in target.lane.in_flight.values()
+            for delivery in target.lane.deliveries.values()
             if delivery.held_body is not None
         )
         assert bodies <= bodies_max, "bodies handed out hold at most half of what the fixed parts leave"

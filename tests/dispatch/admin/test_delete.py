@@ -525,7 +525,7 @@ def test_random_deletions_between_all_else_leave_what_was_sent_since(seed: int) 
             if random.random() < 0.9:
                 consumer.close()
             else:
-                consumer.nack([delivery for delivery in batch if delivery.lane.in_flight.get(delivery.sequence)])
+                consumer.nack([delivery for delivery in batch if delivery.lane.deliveries.get(delivery.sequence)])
                 consumer.close()
         elif action == "delete":
             queue.delete()
