@@ -45,6 +45,7 @@ class AssigningDistribution(Distribution):
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
         self.queue = queue
         self._target_area = parts.target_area
+        self._target_lists = parts.target_lists
         self._dispatch_area = parts.dispatch_area
         self._loads = parts.loads
         self._consumer_memory = parts.consumer_memory
@@ -76,7 +77,7 @@ class AssigningDistribution(Distribution):
             for consumer in common.consumers:
                 self.join(consumer, common)
             selector_group.arrived.notify_all()
-        self._target_area.update_sole_lists(self.queue)
+        self._target_lists.update_sole_lists(self.queue)
 
     def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> CommonSelectorGroup:
         """Return a new selector group for unassigned messages, which consumers with this selector share."""
@@ -120,7 +121,7 @@ class AssigningDistribution(Distribution):
             self.message_groups.disown(consumer, self.message_groups.buckets(consumer))
         self._assignments.empty(assigned)
         for target in assigned.lists:
-            self._target_area.release_share(target)
+            self._target_lists.release_share(target)
             target.close()
         assigned.lists.clear()
         self._assignments.reoffer_withheld(consumer)
@@ -132,7 +133,7 @@ class AssigningDistribution(Distribution):
         self.queue.misses += assigned.misses
         self._message_group_memory.forget(assigned)
         if not common.consumers:
-            self._target_area.unsubscribe(self.queue, common)
+            self._target_lists.unsubscribe(self.queue, common)
 
     def revoke(self, consumer: CoreConsumer) -> None:
         """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.

@@ -84,7 +84,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
         for lane in member.all_lanes():
             for delivery in list(lane.deliveries.values()):
                 self._dispatch_area.settle(delivery)
-        self._target_area.remove_lists_over(member, selector_group)
+        self._target_lists.remove_lists_over(member, selector_group)
         for consumer in list(selector_group.consumers):
             consumer.try_again()
 

@@ -328,7 +328,7 @@ def _prefetch_causes(store: ExplainedStore, consumer: Consumer, places: _Places)
 def _in_flight_memory(store: ExplainedStore) -> list[Cause]:
     """Return who holds the memory of messages that are handed out, starting with whoever holds most."""
     parts: dict[str, _Part] = {}
-    for lane in {target.lane for target in store.target_area.lists}:
+    for lane in store.target_lists.lanes():
         for delivery in lane.deliveries.values():
             parts.setdefault(lane.destination.qualified_name, _Part()).add(delivery)
     for transaction in store.transactions.undecided.values():

@@ -61,6 +61,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
+from ..core.areas.target_lists import TargetLists
 from ..core.destinations.queue_state import QueueState
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.memory_rule import MemoryRule
@@ -414,13 +415,12 @@ class TracePlayer:
             retry_waiters=self.dispatch_area.retry_waiters,
             measures=traffic.measures,
         )
-        self.target_area = TargetArea(
-            self.monitor, memory, self.watermarks, self.loads, self.dispatch_area, events, traffic=traffic
-        )
+        self.target_area = TargetArea(self.monitor, self.loads, self.dispatch_area, traffic)
+        self._target_lists = TargetLists(memory, self.watermarks, self.loads, self.dispatch_area, events, traffic)
         self.destination_state_parts = self._make_destination_state_parts(memory, reading)
         self.loader = EagerLoader(
             self.monitor,
-            self.target_area,
+            self._target_lists,
             self.watermarks,
             self.dispatch_area,
             self.loads,
@@ -493,19 +493,19 @@ class TracePlayer:
     # ------------------------------------------------------------------ takes
 
     def _open(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        replay, target_area = self._replay(lane_number), self.target_area
+        replay, target_lists = self._replay(lane_number), self._target_lists
         replay.is_new = False
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
         selector_group = PlayedSelectorGroup(selector, self._wanted.get(listed, SequenceSet()), replay)
         replay.lane.destination.selector_groups[selector.text if selector is not None else None] = selector_group
-        target_area.add_list(replay.lane, selector_group)
-        target_area.update_sole_lists(replay.lane.destination)
+        target_lists.add_list(replay.lane, selector_group)
+        target_lists.update_sole_lists(replay.lane.destination)
         self._lists[listed] = (selector_group.lists[0], PlayedConsumer(replay.lane.destination, selector_group))
 
     def _close(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
-        self.target_area.unsubscribe(target.lane.destination, target.selector_group)
+        self._target_lists.unsubscribe(target.lane.destination, target.selector_group)
 
     def _take(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]
@@ -581,6 +581,7 @@ class TracePlayer:
         """Return what lanes use: the played store, and the memory that the replay divides."""
         distributions = DistributionParts(
             target_area=self.target_area,
+            target_lists=self._target_lists,
             dispatch_area=self.dispatch_area,
             loads=self.loads,
             consumer_memory=memory.consumer_memory,
@@ -588,6 +589,7 @@ class TracePlayer:
         )
         return DestinationStateParts(
             target_area=self.target_area,
+            target_lists=self._target_lists,
             distribution_chooser=DistributionChooser(Policies({}), distributions),
             monitor=self.monitor,
             memories=memory.memories,

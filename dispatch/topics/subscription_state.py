@@ -241,7 +241,7 @@ class SubscriptionLaneState(PersistentLaneState):
         """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""
         self._reading.note_neighbours()
         for target in self.destination.lists_over(self):
-            self.target_area.shorten(target)
+            self.destination.parts.target_lists.shorten(target)
 
     def _first_of_others(self) -> int:
         """Return the first sequence that another subscription may look for in RAM."""
@@ -288,7 +288,7 @@ class SubscriptionLaneState(PersistentLaneState):
         mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
         least = reading.note_fronts(load, fronts, mean_bytes)
         if reading.has_neighbours:  # first, because messages that leave the list make room for others
-            self.target_area.shorten(load.target)
+            self.destination.parts.target_lists.shorten(load.target)
         if load.regions and least < UNLIMITED:
             reading.keep(load, least)
         reading.cache.discard_before(min([load.target.first_to_load, *fronts]))  # the list may have been cut since
@@ -385,7 +385,7 @@ class SubscriptionState(DestinationState):
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
                 non_persistent.persistent_lane_state = lane
-            self.parts.target_area.add_lane(lane)
+            self.parts.target_lists.add_lane(lane)
         assert isinstance(lane, SubscriptionLaneState)
         return lane
 
@@ -416,7 +416,7 @@ class SubscriptionState(DestinationState):
     def note_unused(self) -> None:
         """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
         for lane in self.all_lanes():
-            self.parts.target_area.on_lane_gone(lane)
+            self.parts.target_lists.on_lane_gone(lane)
         if self.is_charged:
             self.is_charged = False
             self.parts.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)

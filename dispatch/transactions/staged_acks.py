@@ -29,17 +29,13 @@ class StagedAcks:
     The state lock guards it. Every method requires the state lock.
     """
 
-    def __init__(
-        self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch, lanes: dict[int, LaneState]
-    ) -> None:
-        """Make the acks of one transaction, with none yet.
-
-        lanes: all lanes of the transaction by number; this object adds those in which it acknowledges.
-        """
+    def __init__(self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch) -> None:
+        """Make the acks of one transaction, with none yet."""
         self._dispatch_area = dispatch_area
         self._redelivery = redelivery
         self._branch = branch
-        self._lanes = lanes
+        # The lanes in which the transaction acknowledges, by number.
+        self.lanes: dict[int, LaneState] = {}
         # Deliveries that are acknowledged with the commit, by sequence.
         self._held: dict[LaneState, dict[int, Delivery]] = {}
         # Number of held deliveries that become dead letters with the commit.
@@ -59,7 +55,7 @@ class StagedAcks:
                 lane.pager.page_out_body(message_of(delivery))
             lane.park(delivery)
             self._held.setdefault(lane, {})[sequence] = delivery
-            self._lanes[lane.pending_lane.number] = lane
+            self.lanes[lane.pending_lane.number] = lane
             self._branch.acknowledge(lane.pending_lane.number, sequence, sequence, is_recorded=lane.is_recorded)
 
     def hold_rejected(self, delivery: Delivery) -> None:
@@ -79,10 +75,10 @@ class StagedAcks:
     def commit(self) -> None:
         """Acknowledge all held messages. Requires: the commit record is written, if there is one."""
         for number, first, messages in self._branch.unrecorded_runs():
-            lane = self._lanes[number]
+            lane = self.lanes[number]
             lane.backing_store.acknowledge(lane.pending_lane, first, first + messages - 1)
         for number, first, messages in (*self._branch.runs(), *self._branch.unrecorded_runs()):
-            self._lanes[number].acknowledge_parked(first, first + messages - 1)
+            self.lanes[number].acknowledge_parked(first, first + messages - 1)
         for lane, rejected in self._rejected.items():
             lane.count_as_dead_letters(rejected)
         self._settle()
@@ -117,12 +113,12 @@ class StagedAcks:
     def park_again(self) -> None:
         """Park the messages again that a prepared transaction acknowledges, after an open of the store."""
         for number, first, messages in self._branch.runs():
-            self._lanes[number].parked.add(first, first + messages - 1)
+            self.lanes[number].parked.add(first, first + messages - 1)
 
     def free(self) -> None:
         """Free the messages that a prepared transaction would have acknowledged."""
         for number, first, messages in self._branch.runs():
-            lane = self._lanes[number]
+            lane = self.lanes[number]
             lane.parked.remove(first, first + messages - 1)
             self._redelivery.return_from_transaction(lane, first, first + messages - 1)
 
@@ -130,3 +126,4 @@ class StagedAcks:
         """Forget all deliveries, because the transaction has ended."""
         self._held.clear()
         self._rejected.clear()
+        self.lanes.clear()

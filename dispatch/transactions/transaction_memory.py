@@ -8,7 +8,7 @@ from typing import Final
 
 from ...cache.accounting.budget import Budget, Holder
 from ...store.errors import StoreFull
-from ..core.areas.target_area import TargetArea
+from ..core.memory.reclaim import Reclaim
 
 ROOM_BYTES: Final = 1 << 16
 """Bytes that the caches give up at once: one large step costs less than many small ones."""
@@ -17,19 +17,19 @@ ROOM_BYTES: Final = 1 << 16
 class TransactionMemory:
     """The charge of all transactions of a store. The state lock guards it. Every method requires the state lock."""
 
-    def __init__(self, holder: Holder, budget: Budget, target_area: TargetArea) -> None:
+    def __init__(self, holder: Holder, budget: Budget, reclaim: Reclaim) -> None:
         """holder: pays for all transactions.
-        target_area: gives room from lists and caches.
+        reclaim: gives room from lists and caches.
         """
         self._holder = holder
         self._budget = budget
-        self._target_area = target_area
+        self._reclaim = reclaim
 
     def reserve(self, charge_bytes: int) -> bool:
         """Reserve memory, taken from the caches if needed; return whether there was room."""
         if self._holder.reserve(charge_bytes):
             return True
-        self._target_area.make_room(max(charge_bytes, ROOM_BYTES), None)
+        self._reclaim.make_room(max(charge_bytes, ROOM_BYTES), None)
         return self._holder.reserve(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:

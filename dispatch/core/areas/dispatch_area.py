@@ -3,7 +3,7 @@
 A message that is handed out takes its charge along, from its list to the DispatchArea. All arithmetic with these
 charges is in this file, except what a memory has room for (MessageMemory.in_flight_rooms). On the path of every single
 message (dispatch_one, settle) it is written inline, not called, and `audit` compares the sums with the deliveries.
-The TargetArea (target_area.py) owns the lists; it knows the DispatchArea, and not the other way round.
+TargetLists (target_lists.py) make and end the lists; they know the DispatchArea, and not the other way round.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reclaim: which lists and caches give memory back when it is wanted, and in which order.
 
 What of that a store could decide otherwise is in memory_rule.py, and how much each list should hold in watermarks.py. A
-message that leaves RAM is still on disk, so a crash changes nothing. The TargetArea has the lists.
+message that leaves RAM is still on disk, so a crash changes nothing. The Watermarks have the lists.
 """
 
 from __future__ import annotations

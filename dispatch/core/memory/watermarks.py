@@ -84,7 +84,7 @@ class Watermarks:
         self._bound_in_flight = bound_in_flight
         self._retry_waiters = retry_waiters
         self._measures = measures
-        # All lists, which the TargetArea begins and ends. Others only read it.
+        # All lists, which TargetLists begin and end. Others only read it.
         self.lists: dict[TargetList, None] = {}
         self.reclaim = Reclaim(memory, self.lists.keys())
         # How the memory limit is divided now.
@@ -183,7 +183,7 @@ class Watermarks:
         return limit_bytes
 
     def shorten(self, target: TargetList) -> None:
-        """See AbstractTargetArea.
+        """See AbstractTargetLists.
 
         The message that reaches over the high watermark stays, as a load brings one at least.
         """

@@ -5,7 +5,7 @@ group lists and consumers, a list its lane, a lane and a consumer their destinat
 and all of them are on the path of each message, so each attribute has the class that it holds as its type.
 
 Whatever needs less is elsewhere: below this module deliveries, what lists and lanes know of themselves, how members of
-a selector group wait, and the contracts of distributions and of the TargetArea; above it the two kinds of lane, and
+a selector group wait, and the contracts of distributions and of the areas; above it the two kinds of lane, and
 destinations with their lanes. The state lock guards all of them.
 """
 
@@ -32,7 +32,7 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..monitor import Monitor
-from .abstract_target_area import AbstractTargetArea
+from .abstract_target_area import AbstractTargetArea, AbstractTargetLists
 from .contracts import LaneCache, LanePendingCache
 from .delivery import Delivery, LaneMessages, MemberConsumer, counted_runs
 from .distribution_roles import (
@@ -443,15 +443,6 @@ class LaneState(LaneMessages):
         """The lane from which expired messages of this one are removed."""
         return self
 
-    @abstractmethod
-    def arrive(self, message: StoredMessage) -> None:
-        """Let a stored message be dispatched. This never waits for memory: at worst the message stays a reference."""
-
-    def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Let a slice of stored messages be dispatched. charge: that of the messages; None: compute it."""
-        for message in messages:
-            self.arrive(message)
-
     def arrive_unloaded(self, end: int) -> None:
         """Let everything before `end` arrive. New messages among them are not in RAM, or not due yet."""
         self.target_area.offer_unloaded(self, end)
@@ -587,7 +578,9 @@ class Distribution(
 
 
 CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList]
-"""The TargetArea, as lanes, lists and destinations know it."""
+"""The TargetArea, as lanes and lists know it."""
+CoreTargetLists: TypeAlias = AbstractTargetLists[LaneState, TargetList]
+"""The TargetLists, as destinations and their lanes know them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -595,6 +588,7 @@ class DestinationStateParts:
     """The parts of an open store with which each DestinationState, and each LaneState, is made."""
 
     target_area: CoreTargetArea
+    target_lists: CoreTargetLists
     lane_state_parts: LaneStateParts
     distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution]
     """Chooses the distribution of each destination."""

@@ -169,11 +169,6 @@ class NonPersistentLaneState(LaneState):
         if not self.memory.pending_cache.admit(number, message, is_near=is_near):
             self.overflow.take_in(self.non_persistent_lane, message)
 
-    def arrive(self, message: StoredMessage) -> None:
-        """Let a message arrive if there is not just one list. Requires: the message was admitted."""
-        self.published_end = message[0] + 1
-        self._offer(message, is_spilled=self.non_persistent_lane.is_spilled(message[0]))
-
     def _offer(self, message: StoredMessage, *, is_spilled: bool) -> None:
         """Offer a message to the lists and the HeadQueueCache, and keep it for those who reach it later."""
         sequence, pending_lane, target_area = message[0], self.non_persistent_lane, self.target_area

@@ -52,7 +52,10 @@ class PersistentLaneState(LaneState):
     # ------------------------------------------------------------------ arrivals
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Let a slice arrive, as a whole if the only list of the lane has room for it."""
+        """Let a slice that is published arrive, as a whole if the only list of the lane has room for it.
+
+        charge: that of the messages; None: compute it. This never waits for memory: at worst messages stay references.
+        """
         sole = self.sole_list
         if sole is None:
             if self.destination.selector_groups:
@@ -77,7 +80,7 @@ class PersistentLaneState(LaneState):
         sole.selector_group.wake_for(len(messages), self.destination.monitor.deferred)
 
     def arrive(self, message: StoredMessage) -> None:
-        """Let a stored message be dispatched. What waited for a sync is offered by `arrive_many` first."""
+        """Let a message that is published arrive. What waited for a sync comes by `arrive_many` first."""
         sequence = message[0]
         behind = self.published_end = sequence + 1
         sole = self.sole_list

@@ -17,7 +17,7 @@ from typing import Final
 from ....cache.accounting.budget import Budget, Holder
 from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
-from ..areas.target_area import TargetArea
+from ..memory.reclaim import Reclaim
 from ..model.delivery import Delivery, mark_late
 from ..model.destination import ConsumedDestination, CoreConsumer, LaneState, consumer_of, lane_of
 from ..monitor import Monitor
@@ -97,7 +97,7 @@ class AckDeadlines:
     def __init__(
         self,
         monitor: Monitor,
-        target_area: TargetArea,
+        reclaim: Reclaim,
         redelivery: Redelivery,
         budget: Budget,
         holder: Holder,
@@ -107,7 +107,7 @@ class AckDeadlines:
     ) -> None:
         """has_background: a thread calls `release_due` in time, so that no caller has to."""
         self._monitor = monitor
-        self._target_area = target_area
+        self._reclaim = reclaim
         self._redelivery = redelivery
         self._budget = budget
         self._holder = holder
@@ -181,7 +181,7 @@ class AckDeadlines:
 
     def _charge(self, charge_bytes: int) -> None:
         if charge_bytes and not self._holder.reserve(charge_bytes):
-            self._target_area.make_room(charge_bytes, None)
+            self._reclaim.make_room(charge_bytes, None)
             if not self._holder.reserve(charge_bytes):
                 raise StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
 

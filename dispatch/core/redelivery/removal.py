@@ -14,6 +14,7 @@ from ....store.errors import ForebayError
 from ....store.state.transactions import Branches
 from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
+from ..areas.target_lists import TargetLists
 from ..model.destination import LaneState
 from .delayed_redelivery import DelayedRedelivery
 
@@ -28,9 +29,12 @@ class Removals:
     LaneState.is_free.
     """
 
-    def __init__(self, branches: Branches, target_area: TargetArea, delayed: DelayedRedelivery) -> None:
+    def __init__(
+        self, branches: Branches, target_area: TargetArea, target_lists: TargetLists, delayed: DelayedRedelivery
+    ) -> None:
         self._branches = branches
         self._target_area = target_area
+        self._target_lists = target_lists
         self._delayed = delayed
 
     def held(self, lane: LaneState) -> SequenceSet:
@@ -97,12 +101,11 @@ class Removals:
         """Empty a lane that is about to go, so that senders, loads and deliveries that still know it find nothing in
         it.
         """
-        target_area = self._target_area
         everything = SequenceSet()
         everything.add(0, max(lane.published_end, lane.pending_lane.next_sequence))
         self._delayed.cancel(lane, everything)
-        target_area.forget(lane, everything)
-        target_area.on_lane_gone(lane)
+        self._target_area.forget(lane, everything)
+        self._target_lists.on_lane_gone(lane)
         memory = lane.memory
         caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         for cache in caches:

@@ -17,7 +17,7 @@ from ....store.index.subscriptions import Subscriber
 from ....store.message_store import MessageStore
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policy import matches
-from ...core.areas.target_area import TargetArea
+from ...core.areas.target_lists import TargetLists
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
 from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup
 from ...core.model.persistent_lane_state import PersistentLaneState
@@ -34,12 +34,12 @@ class PatternRegistry:
 
     def __init__(
         self,
-        target_area: TargetArea,
+        target_lists: TargetLists,
         destination_state_parts: DestinationStateParts,
         writer: SubscriptionWriter,
         subscriptions: OpenSubscriptions,
     ) -> None:
-        self._target_area = target_area
+        self._target_lists = target_lists
         self._destination_state_parts = destination_state_parts
         self._writer = writer
         self._subscriptions = subscriptions
@@ -77,7 +77,7 @@ class PatternRegistry:
         pattern_state.add_member(member)
         self._subscriptions.begin(member)
         self._subscriptions.go_online(member, is_shared=False)
-        self._target_area.subscribe(member, selector)
+        self._target_lists.subscribe(member, selector)
 
 
 class PatternState(NamedDestinationState):

@@ -431,7 +431,7 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
         cache._check()  # no lane without messages
         assert not len(cache)
     assert not memory.head_queue_cache.stopped
-    assert not simulated.target_area.lists and not simulated.loads.running_low
+    assert not simulated.watermarks.lists and not simulated.loads.running_low
     assert simulated.bay.statistics().store.data_logs == 1
 
 
