@@ -141,5 +141,5 @@ class QueueAdmin:
                     for consumer in selector_group.consumers:
                         consumer.follow_destination()
                     # Each message that came meanwhile has woken one take, which found itself held up.
-                    selector_group.arrived.notify_all()
+                    selector_group.wake_takes()
         self._monitor.run_deferred()

@@ -168,7 +168,7 @@ class Search:
         """Join those who wait for credit or for memory. Requires: the lock."""
         dispatch_area, consumer = self._parts.dispatch_area, self._consumer
         self._waits.begin_for_credit()
-        consumer.selector_group.arrived.notify()  # the wake-up may have been meant for a consumer with credit
+        consumer.selector_group.wake_another_take()  # it may have been meant for a consumer with credit
         if is_for_memory or dispatch_area.is_short_for(consumer.destination.memory):
             dispatch_area.wait_for_memory(consumer)
 

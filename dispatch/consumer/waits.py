@@ -97,7 +97,7 @@ class ConsumerWaits:
     def wake_takes(self, selector_group: SelectorGroup) -> None:
         """Wake all takes, whatever they wait for, because they must raise Closed."""
         self._credited.notify_all()
-        selector_group.arrived.notify_all()
+        selector_group.wake_takes()
 
     def wake_outside(self) -> None:
         """Make the descriptor readable for ever, and tell the event loop. The next take raises the reason."""

@@ -62,13 +62,10 @@ class AssigningDistribution(Distribution):
 
     # ------------------------------------------------------------------ who takes part
 
-    def take_over(self) -> None:
-        """Take over the consumers of a queue that had the ordinary distribution.
-
-        Requires: this is the distribution of the queue now.
-        """
-        for key, selector_group in self.queue.selector_groups.items():
-            common = self.queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
+    def adopt_consumers(self, queue: ConsumedDestination) -> None:
+        """Give each consumer of the queue, which had the ordinary distribution, lists of its own."""
+        for key, selector_group in queue.selector_groups.items():
+            common = queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
             common.lists, common.misses = selector_group.lists, selector_group.misses
             common.inherit_consumers(selector_group)
             common.is_charged = True
@@ -76,8 +73,7 @@ class AssigningDistribution(Distribution):
                 target.selector_group = common
             for consumer in common.consumers:
                 self.join(consumer, common)
-            selector_group.arrived.notify_all()
-        self._target_lists.update_sole_lists(self.queue)
+            selector_group.wake_takes()
 
     def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> CommonSelectorGroup:
         """Return a new selector group for unassigned messages, which consumers with this selector share."""

@@ -51,5 +51,11 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
         if not destination.distribution.honours_groups_and_priorities:
             self.require_assignable(destination)
             rebalances = destination.keeps_message_groups and self._policies.of(destination.name).group_rebalance
-            assigner = destination.distribution = AssigningDistribution(destination, self._parts, rebalances=rebalances)
-            assigner.take_over()
+            assigner = AssigningDistribution(destination, self._parts, rebalances=rebalances)
+            self._replace_ordinary(destination, assigner)
+
+    def _replace_ordinary(self, destination: ConsumedDestination, distribution: Distribution) -> None:
+        """Let another distribution decide from now on. Its consumers take by it, and no arrival passes it by."""
+        destination.distribution = distribution
+        distribution.adopt_consumers(destination)
+        self._parts.target_lists.update_sole_lists(destination)

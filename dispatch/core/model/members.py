@@ -116,6 +116,14 @@ class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
         if self.is_armed:
             self.call_armed(ready)
 
+    def wake_takes(self) -> None:
+        """Have every take that waits look again, because who gets what has changed. Requires: the lock."""
+        self.arrived.notify_all()
+
+    def wake_another_take(self) -> None:
+        """Wake one more take, because one that was woken takes nothing. Requires: the lock."""
+        self.arrived.notify()
+
     def call_armed(self, ready: list[Callable[[], None]]) -> None:
         """Add the callbacks of consumers that wait for a message to ready. Requires: the lock."""
         self.is_armed = False
