@@ -55,7 +55,9 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
             self._replace_ordinary(destination, assigner)
 
     def _replace_ordinary(self, destination: ConsumedDestination, distribution: Distribution) -> None:
-        """Let another distribution decide from now on. Its consumers take by it, and no arrival passes it by."""
+        """Let another distribution decide from now on. Consumers take by it, and no arrival passes it by."""
         destination.distribution = distribution
         distribution.adopt_consumers(destination)
+        for consumer in list(destination.consumers()):
+            consumer.follow_destination()
         self._parts.target_lists.update_sole_lists(destination)

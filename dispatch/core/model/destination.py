@@ -576,14 +576,6 @@ class Distribution(
         """Return a new selector group of the queue."""
         return destination.make_selector_group(selector)
 
-    def adopt_consumers(self, destination: ConsumedDestination) -> None:
-        """Hand out to the consumers of a destination that had the ordinary distribution.
-
-        Requires: this is its distribution now. Default: each consumer takes from the `dispatcher` from now on.
-        """
-        for consumer in list(destination.consumers()):
-            consumer.follow_destination()
-
 
 CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList]
 """The TargetArea, as lanes and lists know it."""

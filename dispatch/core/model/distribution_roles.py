@@ -83,6 +83,9 @@ class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
     def make_selector_group(self, destination: DestinationT, selector: Selector | None) -> SelectorGroupT:
         """Return a new selector group of the queue."""
 
+    def adopt_consumers(self, destination: DestinationT) -> None:
+        """Have the consumers of a destination join that had the ordinary distribution. This is its distribution now."""
+
     def own_selector_groups(self) -> Iterable[SelectorGroupT]:
         """Return the selector groups that belong to a single consumer, beside those of the queue."""
         return ()
