@@ -187,7 +187,7 @@ def test_a_take_of_one_hands_its_charge_over_as_a_holder_does() -> None:
     ],
 )
 def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:
-    refused, own, extend, charge, frontier, _ = function("dispatch/core/model/destination.py:TargetList.admit").body
+    refused, own, extend, charge, frontier, _ = function("dispatch/core/model/list_supply.py:ListSupply.admit").body
     assert isinstance(refused, ast.If) and isinstance(refused.test, ast.BoolOp)
     above, unreserved = refused.test.values
     assert isinstance(unreserved, ast.UnaryOp)

@@ -137,7 +137,6 @@ class TargetList(ListSupply):
 
     __slots__ = (
         "lane",
-        "memory",
         "selector_group",
         "skip_names",
         "load",
@@ -149,10 +148,8 @@ class TargetList(ListSupply):
 
     def __init__(self, lane: LaneState, selector_group: SelectorGroup, consumer_memory: Overdraft) -> None:
         """Make an empty list. consumer_memory: pays for its runs, as for consumers and their lists."""
-        super().__init__(consumer_memory)
+        super().__init__(consumer_memory, lane.memory)
         self.lane = lane
-        # The memory that its messages are charged to.
-        self.memory = lane.memory
         self.selector_group = selector_group
         # Headers by which its scan skips blocks. If empty, the scan examines each block.
         self.skip_names = lane.skip_names(selector_group.selector)
@@ -205,20 +202,6 @@ class TargetList(ListSupply):
             first = self.returned.first
         return first
 
-    def admit(self, messages: Sequence[StoredMessage], charge: int) -> bool:
-        """Take in arrivals at the frontier if they fit under the high watermark and the budget has room.
-
-        Return whether they were taken in, all or none. charge: that of the messages. Requires: there are no references.
-        """
-        if self.direct_bytes + charge > self.high_watermark_bytes or not self.memory.lists_holder.reserve(charge):
-            return False
-        if self.direct is NO_MESSAGES:
-            self.own_direct()
-        self.direct.extend(messages)
-        self.direct_bytes += charge
-        self.frontier = messages[-1][0] + 1
-        return True
-
     def reoffer(self, runs: Iterable[tuple[int, int]]) -> None:
         """Put runs that are free again, or due, into their places, if the list has passed or skipped them.
 
@@ -255,11 +238,6 @@ class TargetList(ListSupply):
     def end_load(self) -> None:
         """Note that the load has ended, for whatever reason."""
         self.load = None
-
-    def move_first_to(self, other: TargetList) -> None:
-        """Move the first direct message, with its charge, to the end of another list over the same lane."""
-        message = self.direct[0]
-        other.append(message, self.pass_first())
 
     def require_claims(self) -> None:
         """Have each message claimed before it is handed out, because it may not be free; see `needs_claims`.
@@ -303,10 +281,6 @@ class TargetList(ListSupply):
         """Whether a cache has the next message to load, if no message came back."""
         sequence, lane = self.first_to_load, self.lane
         return any(cache.peek(lane.pending_lane.number, sequence) is not None for cache in lane.caches)
-
-    def release(self, charge: int) -> None:
-        """Release the charge of messages that leave RAM."""
-        self.memory.lists_holder.release(charge)
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
         """Let messages of the lane leave RAM for which there is no room. Requires: their charge is released."""

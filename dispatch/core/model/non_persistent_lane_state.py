@@ -90,7 +90,7 @@ class NonPersistentLaneState(LaneState):
         message = (sequence, properties, body, timestamp)
         sole = self.sole_list
         if sole is not None and sole.frontier == sequence and not sole.references.count:
-            # An inline copy of TargetList.admit and of charge_of_size.
+            # An inline copy of ListSupply.admit and of charge_of_size.
             charge = length + OVERHEAD_BYTES
             behind = sequence + 1
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):

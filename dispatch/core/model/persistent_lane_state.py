@@ -88,7 +88,7 @@ class PersistentLaneState(LaneState):
             self.target_area.offer_arrival(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
-            # An inline copy of TargetList.admit and of charge_of: all that waits for no sync passes here.
+            # An inline copy of ListSupply.admit and of charge_of: all that waits for no sync passes here.
             body = message[2]
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
