@@ -15,7 +15,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
 from ..core.model.delivery import Delivery, HeldCheck, content_of, is_lazy
-from ..core.model.destination import LaneState, consumer_of, lane_of
+from ..core.model.destination import LaneState, lane_of
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction import Transaction
@@ -109,7 +109,7 @@ class Rejections:
                 lane.distribution.settled(lane, delivery.sequence, 1)
             lane.destination.dead_lettered += len(gone_ones)
             for delivery in gone_ones:
-                consumer_of(delivery).try_again()
+                delivery.consumer.try_again()
 
     def _remove(self, lane: LaneState, held: Sequence[Delivery]) -> None:
         """Remove rejected messages of one lane that no queue takes. Requires: the lock."""

@@ -9,7 +9,7 @@ until those are settled.
 from __future__ import annotations
 
 from ...store.numbering import UNLIMITED
-from ..core.model.destination import CoreConsumer, consumer_of
+from ..core.model.destination import CoreConsumer
 from .assignments import Assignments, OwnSelectorGroup
 from .message_groups import bucket_of
 
@@ -63,5 +63,5 @@ class Rebalancing:
         held = [delivery for lane in self._queue.all_lanes() for delivery in lane.deliveries.values()]
         held += consumer.held_in_transactions()
         names = self._assignments.message_group_names
-        groups = (names.of_delivery(delivery) for delivery in held if consumer_of(delivery) is consumer)
+        groups = (names.of_delivery(delivery) for delivery in held if delivery.consumer is consumer)
         return {bucket_of(group) for group in groups if group is not None}

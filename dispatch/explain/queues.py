@@ -22,7 +22,7 @@ from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model.delivery import Delivery, content_bytes, is_lazy, message_of
-from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of, lane_of
+from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
@@ -78,7 +78,7 @@ class _Part:
     def add(self, delivery: Delivery) -> None:
         self.messages += 1
         if is_lazy(delivery):
-            self.bytes += lane_of(delivery).pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
+            self.bytes += delivery.lane.pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
         else:
             self.bytes += content_bytes(delivery)
         sent_ms = message_of(delivery)[3]
@@ -371,7 +371,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
     if is_lazy(delivery):
         return True
     try:
-        return consumer.selector_group.wants(lane_of(delivery), message_of(delivery))
+        return consumer.selector_group.wants(delivery.lane, message_of(delivery))
     except RecordDamaged:
         return False
 

@@ -77,7 +77,6 @@ from ..core.model.destination import (
     LaneState,
     SelectorGroup,
     TargetList,
-    consumer_of,
 )
 from ..core.model.distribution_roles import NO_DISPATCH
 from ..core.model.lane_reader import LaneReader, LaneStateParts
@@ -551,8 +550,8 @@ class TracePlayer:
             self._forget_run(lane, first, count)
 
     def _settle(self, lane: LaneState, deliveries: list[Delivery]) -> None:
-        for consumer in {id(consumer_of(delivery)): consumer_of(delivery) for delivery in deliveries}.values():
-            self.dispatch_area.settle_run(lane, [found for found in deliveries if consumer_of(found) is consumer])
+        for consumer in {id(delivery.consumer): delivery.consumer for delivery in deliveries}.values():
+            self.dispatch_area.settle_run(lane, [found for found in deliveries if found.consumer is consumer])
 
     def _release(self, lane_number: int, first: int, count: int, extra: int) -> None:
         replay = self._replay(lane_number)

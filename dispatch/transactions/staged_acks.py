@@ -13,7 +13,7 @@ from ...store.format.branch import Branch
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model.delivery import Delivery, is_lazy, message_of
-from ..core.model.destination import LaneState, consumer_of, lane_of
+from ..core.model.destination import LaneState, lane_of
 from ..core.redelivery.redelivery import Redelivery
 
 HELD_CHARGE_BYTES: Final = 112
@@ -65,7 +65,7 @@ class StagedAcks:
 
     def holds(self, delivery: Delivery) -> bool:
         """Return whether the outcome decides about this delivery."""
-        return self._branch.acknowledges(lane_of(delivery).pending_lane.number, delivery.sequence)
+        return self._branch.acknowledges(delivery.lane.pending_lane.number, delivery.sequence)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
         """Return the sequences that are acknowledged in a lane, recorded or not."""
@@ -93,9 +93,9 @@ class StagedAcks:
         """Settle all held deliveries, release their charges, and give the consumers their credit back."""
         for held in self._held.values():
             for delivery in held.values():
-                lane_of(delivery).deliveries[delivery.sequence] = delivery
+                delivery.lane.deliveries[delivery.sequence] = delivery
                 self._dispatch_area.settle(delivery)
-                consumer_of(delivery).try_again()
+                delivery.consumer.try_again()
 
     def take_back(self) -> bool:
         """Return the deliveries to their places, because an open transaction is rolled back.
@@ -104,10 +104,10 @@ class StagedAcks:
         """
         returned = self.deliveries
         for delivery in returned:
-            lane_of(delivery).unpark(delivery)
+            delivery.lane.unpark(delivery)
         any_delayed = self._redelivery.return_failed(returned, 0.0)
         for delivery in returned:
-            consumer_of(delivery).try_again()
+            delivery.consumer.try_again()
         return any_delayed
 
     def park_again(self) -> None:

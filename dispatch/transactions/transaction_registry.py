@@ -8,7 +8,7 @@ from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import ArgumentError, SettingsError, TransactionError
 from ...store.format.branch import Branch
 from ..core.model.delivery import Delivery, content_bytes
-from ..core.model.destination import CoreConsumer, consumer_of
+from ..core.model.destination import CoreConsumer
 from ..core.model.persistent_lane_state import PersistentLaneState
 from .transaction import BRANCH_CHARGE_BYTES, Transaction, TransactionParts
 
@@ -76,7 +76,7 @@ class TransactionRegistry:
             delivery
             for transaction in self.undecided.values()
             for delivery in transaction.held
-            if consumer_of(delivery) is consumer
+            if delivery.consumer is consumer
         ]
 
     def prepared(self) -> list[Transaction]:

@@ -18,8 +18,8 @@ from ....cache.accounting.budget import Budget, Holder
 from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..memory.reclaim import Reclaim
-from ..model.delivery import Delivery, mark_late
-from ..model.destination import ConsumedDestination, CoreConsumer, LaneState, consumer_of, lane_of
+from ..model.delivery import Delivery, LaneMessages, mark_late
+from ..model.destination import ConsumedDestination, CoreConsumer, LaneState, consumer_of
 from ..monitor import Monitor
 from .redelivery import Redelivery
 
@@ -41,7 +41,7 @@ Each one counts all late deliveries since the last one.
 STALE_MIN: Final = 64
 """So many extended deliveries are kept before those that are settled are looked for and forgotten."""
 
-_Key = tuple[LaneState, int]
+_Key = tuple[LaneMessages, int]
 
 
 class _Watched:
@@ -169,11 +169,11 @@ class AckDeadlines:
         if len(extended) + len(deliveries) > watched.prune_at:
             self._prune(consumer, watched)
             watched.prune_at = max(STALE_MIN, 2 * (len(extended) + len(deliveries)))
-        fresh = sum((lane_of(held), held.sequence) not in extended for held in deliveries)
+        fresh = sum((held.lane, held.sequence) not in extended for held in deliveries)
         self._charge(EXTENSION_BYTES * fresh)
         until = self._monitor.monotonic() + seconds
         for delivery in deliveries:
-            extended[lane_of(delivery), delivery.sequence] = delivery.number, until
+            extended[delivery.lane, delivery.sequence] = delivery.number, until
         self._next_extended = min(self._next_extended, until)
         if until < self.next_look:
             self.next_look = until
@@ -281,7 +281,7 @@ class AckDeadlines:
         extended = self._watched[consumer_of(delivery)].extended
         if not extended:
             return False
-        extension = extended.get((lane_of(delivery), delivery.sequence))
+        extension = extended.get((delivery.lane, delivery.sequence))
         return extension is not None and extension[0] == delivery.number
 
     def _collect_extended(self, now: float, late: list[Delivery]) -> None:
@@ -309,7 +309,7 @@ class AckDeadlines:
         self._redelivery.return_failed(late, 0.0)
         for delivery in late:
             mark_late(delivery)
-        for consumer in dict.fromkeys(consumer_of(delivery) for delivery in late):
+        for consumer in dict.fromkeys(delivery.consumer for delivery in late):
             consumer.try_again()
         self._untold += len(late)
         if now - self._told_at >= TOLD_AGAIN_SECONDS:
@@ -337,4 +337,4 @@ class AckDeadlines:
 
 def _is_held(consumer: CoreConsumer, key: _Key, delivery_number: int) -> bool:
     delivery = key[0].deliveries.get(key[1])
-    return delivery is not None and consumer_of(delivery) is consumer and delivery.number == delivery_number
+    return delivery is not None and delivery.consumer is consumer and delivery.number == delivery_number
