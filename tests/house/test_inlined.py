@@ -46,7 +46,9 @@ PLACES = {
     "store/journal/journal.py:Journal.append_one",
     "store/journal/journal.py:Journal.sync",
     "dispatch/topics/subscription_state.py:SubscribedTopicState.fronts",
-    "dispatch/producer/sender.py:Sender._store_persistent",  # beside the charge one call in place of four
+    "dispatch/producer/sender.py:Sender._store_persistent",  # beside the rest one call in place of four
+    "dispatch/producer/sender.py:Sender._store_non_persistent",
+    "dispatch/producer/sender.py:Sender._add_to_transaction",
 }
 UNLIMITED = 1 << 62
 
@@ -382,6 +384,19 @@ def test_a_filter_has_the_bits_that_a_search_looks_for() -> None:
         made = int.from_bytes(scope["_filter"]([hashed], count, size), "little")
         bits = scope["_filter_bits"](hashed, count, 8 * size)
         assert made == sum(1 << bit for bit in set(bits))
+
+
+@pytest.mark.parametrize("name", ["_store_persistent", "_store_non_persistent", "_add_to_transaction"])
+def test_a_send_refuses_the_priorities_that_checked_priority_refuses(name: str) -> None:
+    refused, _ = function("dispatch/producer/send_pipeline.py:checked_priority").body
+    assert isinstance(refused, ast.If) and isinstance(refused.test, ast.BoolOp)
+    [asked] = [
+        part.test
+        for part in ast.walk(function(f"dispatch/producer/sender.py:Sender.{name}"))
+        if isinstance(part, ast.If) and "type(priority)" in ast.unparse(part.test)
+    ]
+    assert isinstance(asked, ast.BoolOp) and isinstance(asked.op, ast.Or)
+    assert list(map(ast.unparse, asked.values[:3])) == list(map(ast.unparse, refused.test.values))
 
 
 def test_a_take_of_one_asks_for_the_credit_of_one() -> None:
