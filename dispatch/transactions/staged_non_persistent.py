@@ -120,7 +120,7 @@ class StagedNonPersistent:
     ) -> None:
         """Keep one message. StoreFull: the message is not added. found: as in _Kept."""
         kept = _Kept(self._memory, target, timestamp, properties, body, found)
-        self._memory.admit(kept.charge_bytes)
+        self._memory.charge_sent(kept.charge_bytes)
         self._kept.append(kept)
         self.charge_bytes += kept.charge_bytes
         if found is not None:

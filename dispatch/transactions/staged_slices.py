@@ -108,7 +108,7 @@ class StagedSlices:
             alone = _Gathered(lane, timestamp)
             alone.contents.append((properties, body))
             alone.is_timed = has_times(properties)
-            with self._memory.admitted(SLICE_CHARGE_BYTES):
+            with self._memory.charged_sent(SLICE_CHARGE_BYTES):
                 self._write_slice(alone)
             return
         if gathered is None:
@@ -156,8 +156,8 @@ class StagedSlices:
         """Return the lengths of the messages of each slice that arrives next from RAM, by position in the journal."""
         return {written.position: written.lengths for written in self._written}
 
-    def arrive(self) -> None:
-        """Let the messages of a committed transaction be dispatched.
+    def publish(self) -> None:
+        """Publish the messages of a committed transaction.
 
         Messages in RAM arrive as if just sent; messages in the journal alone arrive as places.
         """

@@ -174,7 +174,7 @@ class Transaction:
         duplicates = self.parts.windows.persistent
         if duplicates.deciding_transaction(sent) == branch.number or self.parts.windows.is_stored(sent):
             return
-        with self.parts.memory.admitted(IDENTITY_CHARGE_BYTES):
+        with self.parts.memory.charged_sent(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
         branch.identities.append(sent)
         duplicates.hold_undecided((sent,), branch.number)
@@ -374,7 +374,7 @@ class Transaction:
         for number, holes in branch.holes.items():
             for reader in self._slices.lanes[number].readers():
                 reader.first_sequence += holes  # nobody enqueued these sequences
-        self._slices.arrive()
+        self._slices.publish()
         self._acks.commit()
         self._non_persistent.hand_over()
         self._finish(COMMITTED)

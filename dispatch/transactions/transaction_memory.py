@@ -40,7 +40,7 @@ class TransactionMemory:
         if not self.reserve(charge_bytes) and not self._holder.reserve_for_progress(charge_bytes):
             raise self._full(charge_bytes)
 
-    def admit(self, charge_bytes: int) -> None:
+    def charge_sent(self, charge_bytes: int) -> None:
         """Reserve memory for what a transaction sends or raise StoreFull.
 
         What is kept for destinations with a reserve stays theirs, and nothing is charged above a falling limit.
@@ -56,9 +56,9 @@ class TransactionMemory:
             yield
 
     @contextmanager
-    def admitted(self, charge_bytes: int) -> Iterator[None]:
-        """Admit what the block sends, and release the charge if the block raises. StoreFull."""
-        self.admit(charge_bytes)
+    def charged_sent(self, charge_bytes: int) -> Iterator[None]:
+        """Charge for what the block sends, and release the charge if the block raises. StoreFull."""
+        self.charge_sent(charge_bytes)
         with self._released_if_it_raises(charge_bytes):
             yield
 

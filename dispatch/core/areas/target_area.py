@@ -67,7 +67,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def publish(
         self, lane: PersistentLaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None
     ) -> None:
-        """Let what a call has stored be dispatched. A range stands for messages that are not in RAM.
+        """Publish what a call has stored: it arrives at the lane. A range stands for messages that are not in RAM.
 
         charge: that of the messages; None: compute it.
         """
@@ -89,7 +89,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         lane.published_end = first
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
-        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
+        """Offer everything before `end` to the lists. New messages among it are not in RAM, or not due yet."""
         self._traffic.arrives_unloaded(lane, end)
         lane.published_end = end
         if not lane.destination.selector_groups:
@@ -113,7 +113,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         return self._offer_to_lists(lane, message, lane.selector_group_lists(), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """Publish messages that arrived, and offer each in turn as offer_arrival does.
+        """Offer messages that arrived, each in turn as offer_arrival does, and move the published end along.
 
         Headers that the selectors of several lists name are decoded once, for all messages together.
         """

@@ -26,11 +26,11 @@ class AbstractTargetArea(ABC, Generic[LaneT, ListT]):
 
     @abstractmethod
     def offer_slice(self, lane: LaneT, messages: Sequence[StoredMessage]) -> None:
-        """Publish messages that arrived, and offer each in turn as offer_arrival does."""
+        """Offer messages that arrived, each in turn as offer_arrival does, and move the published end along."""
 
     @abstractmethod
     def offer_unloaded(self, lane: LaneT, end: int) -> None:
-        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
+        """Offer everything before `end` to the lists. New messages among it are not in RAM, or not due yet."""
 
     @abstractmethod
     def pass_holes(self, lane: LaneT, first: int) -> None:
