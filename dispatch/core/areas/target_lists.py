@@ -129,10 +129,9 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
             len(selector_groups) == 1 and selector_groups[0].selector is None and destination.distribution.is_ordinary
         )
         for lane in destination.all_lanes():
-            lane.sole_list = None
-            if is_sole:
-                lane.sole_list = next(target for target in selector_groups[0].lists if target.lane is lane)
-                lane.sole_list.own_direct()
+            lane.use_sole_list(
+                next(target for target in selector_groups[0].lists if target.lane is lane) if is_sole else None
+            )
         if len(selector_groups) > 1:
             for selector_group in selector_groups:
                 for target in selector_group.lists:
@@ -152,8 +151,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
     def on_lane_gone(self, lane: LaneState) -> None:
         """Release what a lane that has ended still holds here."""
         self._events.gone(lane)
-        self._memory.destination_memory.release(lane.charged_bytes)
-        lane.charged_bytes = 0
+        lane.release_charge()
         self._traffic.lane_gone(lane)
 
     # ------------------------------------------------------------------ lists

@@ -386,6 +386,17 @@ class LaneState(LaneMessages):
                     lists.append(target)  # no comprehension: machine code would ask for an iterator object each time
         return lists
 
+    def use_sole_list(self, target: TargetList | None) -> None:
+        """Let arrivals take the fast path to this list from now on. None: there is no such list."""
+        self.sole_list = target
+        if target is not None:
+            target.own_direct()
+
+    def release_charge(self) -> None:
+        """Release the charge of the lane, which has ended. A second call does nothing."""
+        self.destination.parts.destination_memory.release(self.charged_bytes)
+        self.charged_bytes = 0
+
     def readers(self) -> Iterator[LaneState]:
         """Yield every lane whose consumers get the messages that arrive here, this lane first."""
         yield self
