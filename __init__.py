@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forebay.dispatch.config.settings import Settings, SettingsWarning
     from forebay.dispatch.consumer.consumer import Consumer
     from forebay.dispatch.consumer.consumer_statistics import ConsumerStatistics
-    from forebay.dispatch.core.model.lane_deliveries import Delivery
+    from forebay.dispatch.core.model.delivery import Delivery
     from forebay.dispatch.engine.health import Health
     from forebay.dispatch.engine.resizing import ResizeReport
     from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
@@ -135,7 +135,7 @@ _FOUND_IN: Final = {
     "dispatch.consumer.consumer": ("Consumer",),
     "dispatch.consumer.consumer_statistics": ("ConsumerStatistics",),
     "dispatch.host_properties": ("Properties",),
-    "dispatch.core.model.lane_deliveries": ("Delivery",),
+    "dispatch.core.model.delivery": ("Delivery",),
     "dispatch.engine.health": ("Health",),
     "dispatch.engine.resizing": ("ResizeReport",),
     "dispatch.engine.statistics": ("DestinationStatistics", "Statistics", "TopicStatistics"),

@@ -9,22 +9,22 @@
 ...             await delivery.ack()
 """
 
-from forebay.dispatch.aio.consumer import AsyncConsumer as Consumer
-from forebay.dispatch.aio.consumer import AsyncDelivery as Delivery
-from forebay.dispatch.aio.forebay import AsyncForebay as Forebay
-from forebay.dispatch.aio.forebay import open_in_loop as open
-from forebay.dispatch.aio.host_properties import AsyncProperties as Properties
-from forebay.dispatch.aio.queue import AsyncQueue as Queue
-from forebay.dispatch.aio.queue import AsyncTemporaryQueue as TemporaryQueue
-from forebay.dispatch.aio.queue import AsyncTemporaryTopic as TemporaryTopic
-from forebay.dispatch.aio.queue import AsyncTopic as Topic
-from forebay.dispatch.aio.queue import AsyncTopicSubscription as TopicSubscription
-from forebay.dispatch.aio.reader import AsyncTopicReader as TopicReader
-from forebay.dispatch.aio.transaction import AsyncTransaction as Transaction
-from forebay.dispatch.aio.typed import AsyncTypedConsumer as TypedConsumer
-from forebay.dispatch.aio.typed import AsyncTypedDelivery as TypedDelivery
-from forebay.dispatch.aio.typed import AsyncTypedQueue as TypedQueue
-from forebay.dispatch.aio.typed import AsyncTypedTopic as TypedTopic
+from forebay.dispatch.aio.async_consumer import AsyncConsumer as Consumer
+from forebay.dispatch.aio.async_consumer import AsyncDelivery as Delivery
+from forebay.dispatch.aio.async_forebay import AsyncForebay as Forebay
+from forebay.dispatch.aio.async_forebay import open_in_loop as open
+from forebay.dispatch.aio.async_properties import AsyncProperties as Properties
+from forebay.dispatch.aio.async_queue import AsyncQueue as Queue
+from forebay.dispatch.aio.async_queue import AsyncTemporaryQueue as TemporaryQueue
+from forebay.dispatch.aio.async_queue import AsyncTemporaryTopic as TemporaryTopic
+from forebay.dispatch.aio.async_queue import AsyncTopic as Topic
+from forebay.dispatch.aio.async_queue import AsyncTopicSubscription as TopicSubscription
+from forebay.dispatch.aio.async_reader import AsyncTopicReader as TopicReader
+from forebay.dispatch.aio.async_transaction import AsyncTransaction as Transaction
+from forebay.dispatch.aio.async_typed import AsyncTypedConsumer as TypedConsumer
+from forebay.dispatch.aio.async_typed import AsyncTypedDelivery as TypedDelivery
+from forebay.dispatch.aio.async_typed import AsyncTypedQueue as TypedQueue
+from forebay.dispatch.aio.async_typed import AsyncTypedTopic as TypedTopic
 
 __all__ = [
     "Consumer",

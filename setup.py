@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 LAYERS = ("store", "cache", "dispatch")
 INTERPRETED = (
     "__init__.py",  # no code in it
-    "aio/forebay.py",  # an await costs what it costs
-    "aio/queue.py",
-    "aio/consumer.py",
-    "aio/host_properties.py",
-    "aio/transaction.py",
-    "aio/typed.py",
+    "aio/async_forebay.py",  # an await costs what it costs
+    "aio/async_queue.py",
+    "aio/async_consumer.py",
+    "aio/async_properties.py",
+    "aio/async_transaction.py",
+    "aio/async_typed.py",
     "aio/awaiting.py",
     "aio/awaited_opening.py",
     "aio/send_order.py",
@@ -117,9 +117,9 @@ FACADES = {
         "drain",
         "close",
     ),
-    "core.model.lane_deliveries.Delivery": ("ack", "nack", "reject", "extend"),
+    "core.model.delivery.Delivery": ("ack", "nack", "reject", "extend"),
     # What overrides a facade's method is one itself, and the other way round.
-    "core.model.lane_deliveries.MemberConsumer": ("ack", "nack", "release", "reject", "extend"),
+    "core.model.delivery.MemberConsumer": ("ack", "nack", "release", "reject", "extend"),
     "planning.player.PlayedConsumer": ("ack", "nack", "release", "reject", "extend"),
     "transactions.transaction.Transaction": ("prepare",),
     "memory_forebay.MemoryForebay": ("advance",),

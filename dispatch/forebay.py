@@ -28,7 +28,7 @@ from .config.policy import is_pattern
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
-from .core.model.model import CoreConsumer
+from .core.model.destination import CoreConsumer
 from .engine.assembly.environment import Environment
 from .engine.assembly.housekeeping import ExplainFunctions
 from .engine.engine import Engine

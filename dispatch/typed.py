@@ -16,7 +16,7 @@ from .config.checks import AT_ONCE, check_bounds
 from .config.redelivery_delays import REJECTED
 from .consumer.consumer import Consumer
 from .consumer.processing import ExceptionTypes
-from .core.model.lane_deliveries import Delivery
+from .core.model.delivery import Delivery
 from .producer.sender import Sender
 from .queue import Queue
 from .topic import Topic

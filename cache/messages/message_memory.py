@@ -138,7 +138,7 @@ class QuotaMemory(MessageMemory):
             max(all_bytes, 0) + max(all_reserve_bytes - held_bytes, 0),
         )
 
-    def take_quota(self, quota: QuotaBytes) -> None:
+    def set_quota(self, quota: QuotaBytes) -> None:
         """Set share and reserve. Nothing is given back here."""
         self.quota.resize(quota.share_bytes, quota.reserve_bytes)
 

@@ -76,7 +76,7 @@ class Overflow:
         self._caches: dict[int, tuple[HeldMessages, ...]] = {}
         self.is_closed = False
 
-    def take_shares(self, shares: Shares) -> None:
+    def set_shares(self, shares: Shares) -> None:
         """Set a memory limit, the first one or another."""
         self._room_bytes = shares.spill_room_bytes
         self.buffer.resize(shares.spill_buffer_bytes)

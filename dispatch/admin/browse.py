@@ -37,9 +37,9 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.destinations.queue_state import QueueState
 from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
-from ..core.model.lane_deliveries import is_lazy, message_of
+from ..core.model.delivery import is_lazy, message_of
+from ..core.model.destination import LaneState
 from ..core.model.matching import SelectorMatcher
-from ..core.model.model import LaneState
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
@@ -287,7 +287,7 @@ class Browsers:
             if target.load is not None:
                 loading.append(target.load.held)
         caches = [cache for cache in lane.caches if cache.has(number)]
-        in_flight = lane.in_flight
+        in_flight = lane.deliveries
         if caches or in_flight or loading:
             for low, high in runs:
                 for sequence in range(low, high + 1):

@@ -17,7 +17,7 @@ from ...store.numbering import LANE_SHIFT
 from ...store.state.transactions import Branches
 from ..config.policies import Policies
 from ..core.destinations.queue_registry import QueueRegistry
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..topics.registry import TopicRegistry
 
 TIDY_RUNS: Final = 32

@@ -20,7 +20,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ..config.redelivery_delays import ATTEMPTS, FROM, REASON, SUBSCRIPTION, TIME, dead_letter_headers
 from ..core.confirmer import Confirmer
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from .transfer import BATCH_BLOCKS, LaneTransfer

@@ -13,7 +13,7 @@ from ...store.environment.late_log import LateLogger
 from ...store.errors import Closed, ForebayError, StoreFailed
 from ..config.policies import Policies
 from ..config.redelivery_delays import MAX_ATTEMPTS
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from .browse import Browsers

@@ -20,7 +20,7 @@ from ...store.state.transactions import Branches
 from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..config.redelivery_delays import EXPIRED
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..core.redelivery.timed_lanes import TimedLanes
@@ -141,7 +141,7 @@ class ExpirySweeper:
             if first <= last:
                 free.add(first, last)
         for reader in readers:
-            for sequence in reader.in_flight:
+            for sequence in reader.deliveries:
                 free.remove(sequence, sequence)
             for first, last in self._branches.acknowledged_in(reader.pending_lane.number):
                 free.remove(first, last)

@@ -19,7 +19,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
 from ..core.confirmer import ThreadConfirmer
 from ..core.destinations.queue_state import QueueState
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 from ..core.owners import DestinationOwners
 from ..core.redelivery.removal import Removals

@@ -13,8 +13,8 @@ from ...store.format.places import Extent
 from ...store.format.record import RecordDamaged
 from ...store.journal.regions import Region, sent_at
 from ..core.destinations.queue_state import QueueState
-from ..core.model.lane_deliveries import message_of
-from ..core.model.model import LaneState
+from ..core.model.delivery import message_of
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 
 READS_MAX: Final = 20
@@ -76,7 +76,7 @@ class OldestMessages:
         return run[0], self._sent_in_ram(lane, run[0])
 
     def _sent_in_ram(self, lane: LaneState, sequence: int) -> int:
-        delivery = lane.in_flight.get(sequence)
+        delivery = lane.deliveries.get(sequence)
         if delivery is not None:
             return message_of(delivery)[3]
         message = lane.peek(sequence)

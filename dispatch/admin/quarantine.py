@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from ...store.environment.late_log import LateLogger
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")
@@ -32,7 +32,7 @@ class Quarantine:
         while self._unreadable:
             lane, sequence = self._unreadable.popleft()
             try:
-                is_quarantined = sequence not in lane.in_flight and lane.quarantine(sequence)
+                is_quarantined = sequence not in lane.deliveries and lane.quarantine(sequence)
             except BaseException:
                 self._unreadable.appendleft((lane, sequence))
                 raise

@@ -14,8 +14,8 @@ from ...store.writers.destination_writer import DestinationWriter
 from ..core.confirmer import Confirmer
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
+from ..core.model.destination import LaneState
 from ..core.model.lifecycle import Lifecycle
-from ..core.model.model import LaneState
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction_registry import TransactionRegistry
@@ -141,5 +141,5 @@ class QueueAdmin:
                     for consumer in selector_group.consumers:
                         consumer.follow_destination()
                     # Each message that came meanwhile has woken one take, which found itself held up.
-                    selector_group.arrived.notify_all()
+                    selector_group.wake_takes()
         self._monitor.run_deferred()

@@ -14,8 +14,8 @@ from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
-from ..core.model.lane_deliveries import Delivery, HeldCheck, content_of, is_lazy
-from ..core.model.model import LaneState, consumer_of, lane_of
+from ..core.model.delivery import Delivery, HeldCheck, content_of, is_lazy
+from ..core.model.destination import LaneState, lane_of
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction import Transaction
@@ -93,7 +93,7 @@ class Rejections:
         stamped = [self._writer.stamped(lane, message, reason, held.attempts) for held, message in rejected]
         held = [delivery for delivery, _ in rejected]
         for delivery in held:
-            del lane.in_flight[delivery.sequence]  # no consumer holds the delivery while its message moves
+            del lane.deliveries[delivery.sequence]  # no consumer holds the delivery while its message moves
         try:
             if to is not None:
                 self._writer.write(lane, to, stamped)
@@ -101,7 +101,7 @@ class Rejections:
                 self._remove(lane, held)
         finally:
             for delivery in held:
-                lane.in_flight[delivery.sequence] = delivery
+                lane.deliveries[delivery.sequence] = delivery
             gone_ones = [delivery for delivery in held if not lane.pending_lane.is_pending(delivery.sequence)]
             for delivery in gone_ones:
                 self._dispatch_area.settle(delivery)
@@ -109,7 +109,7 @@ class Rejections:
                 lane.distribution.settled(lane, delivery.sequence, 1)
             lane.destination.dead_lettered += len(gone_ones)
             for delivery in gone_ones:
-                consumer_of(delivery).try_again()
+                delivery.consumer.try_again()
 
     def _remove(self, lane: LaneState, held: Sequence[Delivery]) -> None:
         """Remove rejected messages of one lane that no queue takes. Requires: the lock."""

@@ -19,7 +19,7 @@ from ...store.errors import SettingsError, StateError, StoreLocked
 from ...store.inspect.facts import plain_value
 from ...store.message import DEFAULT_PRIORITY, HeaderValue, Message
 from ..consumer.consumer import Consumer, delivered_message
-from ..core.model.lane_deliveries import Delivery
+from ..core.model.delivery import Delivery
 from ..explain.texts import plural, size_text
 from ..forebay import Forebay
 from ..store_directories import NoStore, only_store

@@ -23,9 +23,9 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.model.activity import Activity
 from ..core.model.consumer_stage import HELD_UP, TAKING
+from ..core.model.delivery import Delivery
+from ..core.model.destination import ConsumedDestination, CoreConsumer, SelectorGroup
 from ..core.model.distribution_roles import NO_DISPATCH
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import ConsumedDestination, CoreConsumer, SelectorGroup
 from ..core.monitor import Monitor
 from ..transactions.transaction import Transaction
 from .consumer_statistics import ConsumerStatistics, consumer_statistics
@@ -383,7 +383,7 @@ class Consumer(CoreConsumer):
                     if monitor.entries != entries:
                         monitor.yield_interpreter()
                     monitor.entries += 1
-                    if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
+                    if delivery.consumer is not self or lane.deliveries.get(sequence) is not delivery:
                         self._parts.settlements.check_held(self, (delivery,))
                     lane.acknowledged += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                     # Settle before the sync, so that credit and memory are free early. An ack that a power cut loses

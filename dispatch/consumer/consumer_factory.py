@@ -6,10 +6,11 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 
 from ..core.areas.target_area import TargetArea
+from ..core.areas.target_lists import TargetLists
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead
+from ..core.model.destination import ConsumedDestination, Distribution
 from ..core.model.distribution_roles import AbstractDistributionChooser
-from ..core.model.model import ConsumedDestination, Distribution
 from .consumer import Consumer, ConsumerParts
 from .consumer_registry import ConsumerRegistry
 from .options import ConsumerOptions
@@ -23,6 +24,7 @@ class ConsumerFactory:
         parts: ConsumerParts,
         registry: ConsumerRegistry,
         target_area: TargetArea,
+        target_lists: TargetLists,
         distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution],
         overhead: DestinationOverhead,
     ) -> None:
@@ -31,6 +33,7 @@ class ConsumerFactory:
         """
         self._parts = parts
         self._target_area = target_area
+        self._target_lists = target_lists
         self._distribution_chooser = distribution_chooser
         self._overhead = overhead
         self._registry = registry
@@ -56,7 +59,7 @@ class ConsumerFactory:
         self._overhead.require_consumer(destination, options.selector, options.charge_bytes)
         if options.priority:
             self._distribution_chooser.begin_assigning(destination)
-        selector_group = self._target_area.subscribe(destination, options.selector)
+        selector_group = self._target_lists.subscribe(destination, options.selector)
         self._registry.charge(options)
         consumer = Consumer(self._parts, destination, selector_group, options)
         selector_group.add_consumer(consumer)

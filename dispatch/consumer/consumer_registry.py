@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from ...cache.accounting.overdraft import Overdraft
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import CoreConsumer
+from ..core.model.delivery import Delivery
+from ..core.model.destination import CoreConsumer
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.model.model import CoreConsumer
+from ..core.model.destination import CoreConsumer
 
 
 @dataclass(frozen=True, slots=True)

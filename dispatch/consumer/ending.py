@@ -14,9 +14,9 @@ from ...store.environment.locks import condition_of
 from ...store.errors import ArgumentError, SettingsError
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model.consumer_stage import CLOSED, DRAINED, DRAINING
+from ..core.model.delivery import Delivery
+from ..core.model.destination import CoreConsumer, LaneState
 from ..core.model.distribution_roles import NO_DISPATCH
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import CoreConsumer, LaneState
 from ..core.monitor import Monitor
 from .consumer_registry import ConsumerRegistry
 from .settlements import batch_of
@@ -146,7 +146,7 @@ def held_by(consumer: CoreConsumer) -> list[Delivery]:
     held: list[Delivery] = []
     lanes: list[LaneState] = [target.lane for target in consumer.selector_group.lists]
     for lane in lanes if consumer.in_flight else ():
-        for delivery in lane.in_flight.values():
+        for delivery in lane.deliveries.values():
             if delivery.consumer is consumer:
                 held.append(delivery)
                 if len(held) == consumer.in_flight:

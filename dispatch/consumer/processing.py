@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from ...store.environment.late_log import LateLogger
 from ...store.errors import ArgumentError, ForebayError, StateError, StoreFailed, argument_error
-from ..core.model.lane_deliveries import Delivery, is_in_flight
-from ..core.model.model import consumer_of, lane_of
+from ..core.model.delivery import Delivery, is_in_flight
+from ..core.model.destination import lane_of
 
 logger = LateLogger("forebay.dispatch")
 
@@ -226,7 +226,7 @@ def _return_untried(delivery: Delivery) -> None:
     """Return a delivery as `give_back` does; the caller calls `_run_callbacks` once it holds no lock."""
     if is_in_flight(delivery):
         with suppress(ForebayError):
-            consumer_of(delivery).return_untried((delivery,))
+            delivery.consumer.return_untried((delivery,))
 
 
 def _run_callbacks(delivery: Delivery) -> None:

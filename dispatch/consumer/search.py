@@ -11,9 +11,9 @@ from typing import Final
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
-from ..core.model.lane_deliveries import Delivery
+from ..core.model.delivery import Delivery
+from ..core.model.destination import CoreConsumer, TargetList
 from ..core.model.load import Load
-from ..core.model.model import CoreConsumer, TargetList
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader
@@ -40,22 +40,22 @@ class Search:
 
     If `search_again` returns None, the caller must do what these three attributes say:
 
-    load      is_coming  has_credit  what to do
-    a load    True       True        finish the load, without the lock, and look again
-    None      True       True        wait for another thread's load, which is about to end
-    None      False      True        wait for messages to arrive
-    None      False      False       wait for credit: an ack, or memory that comes free
+    load      is_coming  waits_for_messages  what to do
+    a load    True       True                finish the load, without the lock, and look again
+    None      True       True                wait for another thread's load, which is about to end
+    None      False      True                wait for messages to arrive
+    None      False      False               wait for credit: an ack, or memory that comes free
 
     After its timeout it waits only for a load that is under way, and otherwise returns no deliveries. `run` does all
     this in a thread.
     """
 
     __slots__ = (
-        "has_credit",
         "is_coming",
         "is_scanned",
         "is_timed_out",
         "load",
+        "waits_for_messages",
         "_began_at",
         "_consumer",
         "_is_missed",
@@ -93,7 +93,7 @@ class Search:
         # Whether a load is under way, its own or another one.
         self.is_coming = False
         # Whether it waits for messages, not for credit or memory.
-        self.has_credit = False
+        self.waits_for_messages = False
 
     def run(self, timeout: float | None) -> list[Delivery]:
         """Load messages or wait for them, at most `timeout` seconds; None: no limit. Requires: no lock."""
@@ -125,7 +125,7 @@ class Search:
             raise consumer.stage.refusal()
         parts.due.release_due()
         self.load = None
-        self.is_coming = self.has_credit = False
+        self.is_coming = self.waits_for_messages = False
         if consumer.stage.is_passed_over:
             consumer.destination.free_kept_for(consumer)
         most = consumer.allowance(self._max_messages)
@@ -144,11 +144,11 @@ class Search:
                 self._waits.arm(consumer.selector_group)
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
             if target is None:
-                self.has_credit = True
+                self.waits_for_messages = True
                 break
             if self._seek(target):
                 break
-        if not self.has_credit:
+        if not self.waits_for_messages:
             self._stand_in_line(is_for_memory=most > 0)
         return None
 
@@ -159,7 +159,7 @@ class Search:
             self.load = self._parts.loader.begin(target, is_needed=True)
             if self.load is None and not target.has_supply:
                 return False
-        self.is_coming = self.has_credit = target.is_loading
+        self.is_coming = self.waits_for_messages = target.is_loading
         # A load that another thread has begun counts too, because its message was not there in time.
         self._is_missed |= self.is_coming and (self.load is None or bool(self.load.regions))
         return True
@@ -168,7 +168,7 @@ class Search:
         """Join those who wait for credit or for memory. Requires: the lock."""
         dispatch_area, consumer = self._parts.dispatch_area, self._consumer
         self._waits.begin_for_credit()
-        consumer.selector_group.arrived.notify()  # the wake-up may have been meant for a consumer with credit
+        consumer.selector_group.wake_another_take()  # it may have been meant for a consumer with credit
         if is_for_memory or dispatch_area.is_short_for(consumer.destination.memory):
             dispatch_area.wait_for_memory(consumer)
 
@@ -187,7 +187,7 @@ class Search:
         if due is not None:
             due_seconds = max(due - now, 0.0)
             wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
-        if self.has_credit:
+        if self.waits_for_messages:
             self._waits.wait_for_messages(self._consumer.selector_group, lock, wait_seconds)
         else:
             self._waits.wait_for_credit(lock, wait_seconds)

@@ -14,8 +14,8 @@ from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
-from ..core.model.lane_deliveries import Delivery, HeldCheck, is_in_flight, is_late
-from ..core.model.model import CoreConsumer, lane_of
+from ..core.model.delivery import Delivery, HeldCheck, is_in_flight, is_late
+from ..core.model.destination import CoreConsumer, lane_of
 from ..core.monitor import Monitor
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery
@@ -197,7 +197,7 @@ class Settlements:
                 raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
             if delivery.consumer is not consumer:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
-            if delivery.lane.in_flight.get(delivery.sequence) is not delivery:
+            if delivery.lane.deliveries.get(delivery.sequence) is not delivery:
                 if is_late(delivery):
                     deadline = consumer.ack_deadline_seconds or 0.0
                     raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)

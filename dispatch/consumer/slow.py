@@ -12,7 +12,7 @@ from functools import partial
 
 from ...store.environment.late_log import LateLogger
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.model.model import CoreConsumer
+from ..core.model.destination import CoreConsumer
 from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...store.environment.late_log import LateLogger
-from ..core.model.lane_deliveries import Delivery, is_seen
-from ..core.model.model import CoreConsumer
+from ..core.model.delivery import Delivery, is_seen
+from ..core.model.destination import CoreConsumer
 
 logger = LateLogger("forebay.dispatch")
 

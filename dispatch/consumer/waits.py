@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.environment.locks import UNAWAITED, OwnedLock, condition_of
-from ..core.model.model import SelectorGroup
+from ..core.model.destination import SelectorGroup
 from .readiness import Readiness
 
 
@@ -97,7 +97,7 @@ class ConsumerWaits:
     def wake_takes(self, selector_group: SelectorGroup) -> None:
         """Wake all takes, whatever they wait for, because they must raise Closed."""
         self._credited.notify_all()
-        selector_group.arrived.notify_all()
+        selector_group.wake_takes()
 
     def wake_outside(self) -> None:
         """Make the descriptor readable for ever, and tell the event loop. The next take raises the reason."""

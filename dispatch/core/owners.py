@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..config.policies import Policies
 from .areas.dispatch_area import DispatchArea
-from .areas.target_area import TargetArea
+from .areas.target_lists import TargetLists
 from .confirmer import ThreadConfirmer
 from .destinations.dead_letter_queues import DeadLetterQueues
 from .destinations.destination_lanes import DestinationLanes
@@ -15,7 +15,7 @@ from .destinations.message_group_queues import MessageGroupQueues
 from .destinations.overhead import DestinationOverhead
 from .destinations.queue_registry import QueueRegistry
 from .memory.watermarks import Watermarks
-from .model.model import DestinationStateParts
+from .model.destination import DestinationStateParts
 from .monitor import Monitor
 from .publisher import Publisher
 from .redelivery.redelivery import Redelivery
@@ -44,7 +44,7 @@ class CoreOwners:
 
     monitor: Monitor
     policies: Policies
-    target_area: TargetArea
+    target_lists: TargetLists
     destination_state_parts: DestinationStateParts
     watermarks: Watermarks
     dispatch_area: DispatchArea

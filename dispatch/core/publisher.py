@@ -28,7 +28,8 @@ from ...store.journal.journal import Journal
 from ...store.numbering import OFFSET_BITS
 from ...store.stored_message import StoredMessage
 from .areas.target_area import TargetArea
-from .model.model import ConsumedDestination, LaneState
+from .model.destination import ConsumedDestination
+from .model.persistent_lane_state import PersistentLaneState
 from .monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")
@@ -82,7 +83,7 @@ class Publisher:
         self.syncs_always = syncs_always
         # With sync "always": stored messages that are dispatched once they are durable. A range stands for messages for
         # which RAM has no room.
-        self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range, int]] = deque()
+        self.unpublished: deque[tuple[int, PersistentLaneState, Sequence[StoredMessage] | range, int]] = deque()
         # Non-persistent messages of commits, each with the journal end that must be durable first.
         self.postponed: deque[tuple[int, DeferredMessage]] = deque()
 
@@ -94,7 +95,7 @@ class Publisher:
         return self.postponed[0][1] if self.postponed else None
 
     def publish_when_durable(
-        self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None
+        self, lane: PersistentLaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None
     ) -> int:
         """Publish stored messages: now, or with sync "always" when they are durable. Requires: the lock.
 
@@ -108,7 +109,9 @@ class Publisher:
             charge = 0 if isinstance(messages, range) else charge_of_all(messages)
         return self.hold_until_durable(lane, messages, charge)
 
-    def hold_until_durable(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> int:
+    def hold_until_durable(
+        self, lane: PersistentLaneState, messages: Sequence[StoredMessage] | range, charge: int
+    ) -> int:
         """Dispatch stored messages once the journal is durable up to its present end; return that end.
 
         They wait in RAM if it has room. charge: that of the messages; a range has none. Requires: the lock.
@@ -219,7 +222,7 @@ class Publisher:
             raise
 
     def _joined(
-        self, durable_end: int, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int
+        self, durable_end: int, lane: PersistentLaneState, messages: Sequence[StoredMessage] | range, charge: int
     ) -> tuple[Sequence[StoredMessage] | range, int]:
         """Remove the durable entries of `unpublished` that continue an entry in its lane; return all as one, and their
         charge.

@@ -14,9 +14,8 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import arrange
 from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES
-from ..core.model.distribution_roles import Dispatcher
-from ..core.model.lane_deliveries import Delivery, is_lazy
-from ..core.model.model import (
+from ..core.model.delivery import Delivery, is_lazy
+from ..core.model.destination import (
     ConsumedDestination,
     CoreConsumer,
     Distribution,
@@ -25,6 +24,7 @@ from ..core.model.model import (
     TargetList,
     lane_of,
 )
+from ..core.model.distribution_roles import Dispatcher
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
 from .distribution_parts import DistributionParts
@@ -45,6 +45,7 @@ class AssigningDistribution(Distribution):
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
         self.queue = queue
         self._target_area = parts.target_area
+        self._target_lists = parts.target_lists
         self._dispatch_area = parts.dispatch_area
         self._loads = parts.loads
         self._consumer_memory = parts.consumer_memory
@@ -61,22 +62,18 @@ class AssigningDistribution(Distribution):
 
     # ------------------------------------------------------------------ who takes part
 
-    def take_over(self) -> None:
-        """Take over the consumers of a queue that had the ordinary distribution.
-
-        Requires: this is the distribution of the queue now.
-        """
-        for key, selector_group in self.queue.selector_groups.items():
-            common = self.queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
+    def adopt_consumers(self, queue: ConsumedDestination) -> None:
+        """Give each consumer of the queue, which had the ordinary distribution, lists of its own."""
+        for key, selector_group in queue.selector_groups.items():
+            common = queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
             common.lists, common.misses = selector_group.lists, selector_group.misses
-            common.take_consumers(selector_group)
+            common.inherit_consumers(selector_group)
             common.is_charged = True
             for target in common.lists:
                 target.selector_group = common
             for consumer in common.consumers:
                 self.join(consumer, common)
-            selector_group.arrived.notify_all()
-        self._target_area.update_sole_lists(self.queue)
+            selector_group.wake_takes()
 
     def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> CommonSelectorGroup:
         """Return a new selector group for unassigned messages, which consumers with this selector share."""
@@ -120,7 +117,7 @@ class AssigningDistribution(Distribution):
             self.message_groups.disown(consumer, self.message_groups.buckets(consumer))
         self._assignments.empty(assigned)
         for target in assigned.lists:
-            self._target_area.release_share(target)
+            self._target_lists.release_share(target)
             target.close()
         assigned.lists.clear()
         self._assignments.reoffer_withheld(consumer)
@@ -132,7 +129,7 @@ class AssigningDistribution(Distribution):
         self.queue.misses += assigned.misses
         self._message_group_memory.forget(assigned)
         if not common.consumers:
-            self._target_area.unsubscribe(self.queue, common)
+            self._target_lists.unsubscribe(self.queue, common)
 
     def revoke(self, consumer: CoreConsumer) -> None:
         """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.
@@ -141,7 +138,7 @@ class AssigningDistribution(Distribution):
         keep all its groups.
         """
         if self._rebalances or self._assignments.gets_no_more(consumer):
-            self._rebalancing.take_all(consumer)
+            self._rebalancing.release_all(consumer)
         else:
             self._assignments.empty(self._assigned_by_consumer[consumer])
 

@@ -17,8 +17,8 @@ from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import next_by_arrival, pair
-from ..core.model.lane_deliveries import LaneMessages
-from ..core.model.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
+from ..core.model.delivery import LaneMessages
+from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
 from .idle_consumers import IdleConsumers
@@ -251,6 +251,7 @@ class Assignments:
     def __init__(self, queue: ConsumedDestination, parts: DistributionParts) -> None:
         self.queue = queue
         self.target_area = parts.target_area
+        self._target_lists = parts.target_lists
         self.loads = parts.loads
         self.message_groups = MessageGroups(parts.message_group_memory)
         self._dispatch_area = parts.dispatch_area
@@ -271,10 +272,10 @@ class Assignments:
         """Give a consumer a list of its own over a lane."""
         target = self._make_list(assigned, lane)
         assigned.add_list(target)
-        self.target_area.begin_list(target)
+        self._target_lists.begin_list(target)
 
     def _make_list(self, assigned: OwnSelectorGroup, lane: LaneState) -> TargetList:
-        """Return a new list of a consumer, which the TargetArea is to begin."""
+        """Return a new list of a consumer, which TargetLists are to begin."""
         target = TargetList(lane, assigned, self._consumer_memory)
         target.advance_frontier(BEHIND_ALL)  # it loads nothing by itself
         target.require_claims()
@@ -431,7 +432,7 @@ class Assignments:
                 continue
             messages = list(own.direct)
             own.release(own.direct_bytes)
-            self.target_area.release_share(own)
+            self._target_lists.release_share(own)
             returned = own.returned.copy()
             for first, last in own.references:
                 returned.add(first, last)
@@ -440,7 +441,7 @@ class Assignments:
                 returned.add(message[0], message[0])
                 keep(own.lane, message)
             assigned.lists[at] = self._make_list(assigned, own.lane)
-            self.target_area.begin_list(assigned.lists[at])
+            self._target_lists.begin_list(assigned.lists[at])
             assigned.common_selector_group.reoffer(own.lane, returned)
         pair(assigned)
 

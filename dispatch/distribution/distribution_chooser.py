@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ...store.errors import StateError
 from ..config.policies import Policies
+from ..core.model.destination import ConsumedDestination, Distribution
 from ..core.model.distribution_roles import AbstractDistributionChooser
-from ..core.model.model import ConsumedDestination, Distribution
 from .assigning import AssigningDistribution
 from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
@@ -51,5 +51,13 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
         if not destination.distribution.honours_groups_and_priorities:
             self.require_assignable(destination)
             rebalances = destination.keeps_message_groups and self._policies.of(destination.name).group_rebalance
-            assigner = destination.distribution = AssigningDistribution(destination, self._parts, rebalances=rebalances)
-            assigner.take_over()
+            assigner = AssigningDistribution(destination, self._parts, rebalances=rebalances)
+            self._replace_ordinary(destination, assigner)
+
+    def _replace_ordinary(self, destination: ConsumedDestination, distribution: Distribution) -> None:
+        """Let another distribution decide from now on. Consumers take by it, and no arrival passes it by."""
+        destination.distribution = distribution
+        distribution.adopt_consumers(destination)
+        for consumer in list(destination.consumers()):
+            consumer.follow_destination()
+        self._parts.target_lists.update_sole_lists(destination)

@@ -8,6 +8,7 @@ from ...cache.accounting.overdraft import Overdraft
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
+from ..core.areas.target_lists import TargetLists
 from ..core.memory.message_group_memory import MessageGroupMemory
 
 
@@ -16,6 +17,7 @@ class DistributionParts:
     """The parts of an open store that its distributions use."""
 
     target_area: TargetArea
+    target_lists: TargetLists
     dispatch_area: DispatchArea
     loads: LoadRequests
     consumer_memory: Overdraft

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from ..core.model.model import ConsumedDestination, CoreConsumer
+from ..core.model.destination import ConsumedDestination, CoreConsumer
 
 
 class ExclusiveConsumers:
@@ -54,7 +54,7 @@ def _choose(queue: ConsumedDestination, line: _Line) -> None:
             queue.distribution.revoke(consumer)
     for selector_group in queue.selector_groups.values():
         # A take that waits here must look again, or it would use up a wake-up that is meant for another consumer.
-        selector_group.arrived.notify_all()
+        selector_group.wake_takes()
 
 
 class _Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..core.model.model import CoreConsumer
+from ..core.model.destination import CoreConsumer
 
 
 class IdleConsumers:

@@ -8,8 +8,8 @@ from ...store.format.message_properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.model.lane_deliveries import Delivery, LaneMessages, is_lazy, keep_group, kept_group, message_of
-from ..core.model.model import ConsumedDestination, LaneState, lane_of
+from ..core.model.delivery import Delivery, LaneMessages, is_lazy, keep_group, kept_group, message_of
+from ..core.model.destination import ConsumedDestination, LaneState
 
 
 class MessageGroupNames:
@@ -40,7 +40,7 @@ class MessageGroupNames:
         """Return the group of a message in flight."""
         if is_lazy(delivery):
             return kept_group(delivery)
-        return self.of(lane_of(delivery), message_of(delivery))
+        return self.of(delivery.lane, message_of(delivery))
 
     def note(self, lane: LaneState, message: StoredMessage) -> None:
         """Note the group of a message whose body stays on disk. The lock need not be held."""
@@ -58,7 +58,7 @@ class MessageGroupNames:
         """Forget the groups of messages that were handed out; a lazy delivery keeps its own."""
         if self._known:
             for delivery in deliveries:
-                group = self._known.pop((lane_of(delivery), delivery.sequence), None)
+                group = self._known.pop((delivery.lane, delivery.sequence), None)
                 if is_lazy(delivery):
                     keep_group(delivery, group)
 

@@ -14,7 +14,7 @@ from typing import Final, cast
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.structures.sequence_set import RUN_BYTES, SequenceSet
 from ..core.memory.message_group_memory import MessageGroupMemory
-from ..core.model.model import CoreConsumer, LaneState
+from ..core.model.destination import CoreConsumer, LaneState
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 
 BUCKETS: Final = 1024

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...store.stored_message import StoredMessage
+from ..core.model.delivery import Delivery
+from ..core.model.destination import CoreConsumer, Distribution, LaneState, SelectorGroup
 from ..core.model.distribution_roles import Dispatcher
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import CoreConsumer, Distribution, LaneState, SelectorGroup
 from .distribution_parts import DistributionParts
 
 
@@ -19,6 +19,7 @@ class OrdinaryDistribution(Distribution):
 
     def __init__(self, parts: DistributionParts) -> None:
         self._target_area = parts.target_area
+        self._target_lists = parts.target_lists
         self._dispatch_area = parts.dispatch_area
         self._loads = parts.loads
 
@@ -40,7 +41,7 @@ class OrdinaryDistribution(Distribution):
         selector_group = consumer.selector_group
         selector_group.remove_consumer(consumer)
         if not selector_group.consumers:
-            self._target_area.unsubscribe(consumer.destination, selector_group)
+            self._target_lists.unsubscribe(consumer.destination, selector_group)
 
     def wake_others(self, selector_group: SelectorGroup) -> None:
         """Wake other consumers of the selector group, because one that was woken takes nothing."""

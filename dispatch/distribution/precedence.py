@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from ...store.format.record import RecordDamaged
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
-from ..core.model.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup
+from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup
 from .message_groups import MessageGroups
 
 

@@ -9,7 +9,7 @@ until those are settled.
 from __future__ import annotations
 
 from ...store.numbering import UNLIMITED
-from ..core.model.model import CoreConsumer, consumer_of
+from ..core.model.destination import CoreConsumer
 from .assignments import Assignments, OwnSelectorGroup
 from .message_groups import bucket_of
 
@@ -40,8 +40,8 @@ class Rebalancing:
         # A list and no generator, so that `any` asks each owner.
         return any([self._release(other, count - part) for other, count in counts.items() if count > part])
 
-    def take_all(self, consumer: CoreConsumer) -> None:
-        """Take from a consumer all groups of which it holds no message, and all messages assigned to it."""
+    def release_all(self, consumer: CoreConsumer) -> None:
+        """Free all groups of a consumer of which it holds no message, and all messages assigned to it."""
         self._release(consumer, UNLIMITED)
 
     def _release(self, consumer: CoreConsumer, most: int) -> bool:
@@ -60,8 +60,8 @@ class Rebalancing:
 
     def _in_use(self, consumer: CoreConsumer) -> set[int]:
         """Return the buckets of which a consumer holds a message. O(in flight)."""
-        held = [delivery for lane in self._queue.all_lanes() for delivery in lane.in_flight.values()]
+        held = [delivery for lane in self._queue.all_lanes() for delivery in lane.deliveries.values()]
         held += consumer.held_in_transactions()
         names = self._assignments.message_group_names
-        groups = (names.of_delivery(delivery) for delivery in held if consumer_of(delivery) is consumer)
+        groups = (names.of_delivery(delivery) for delivery in held if delivery.consumer is consumer)
         return {bucket_of(group) for group in groups if group is not None}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from ..core.model.delivery import Delivery
+from ..core.model.destination import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
 from ..core.model.distribution_roles import Dispatcher
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
 from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
 
@@ -82,9 +82,9 @@ class RoundRobinDistribution(OrdinaryDistribution):
     def remove_member(self, member: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists of one member from the selector group, and its deliveries from the consumer."""
         for lane in member.all_lanes():
-            for delivery in list(lane.in_flight.values()):
+            for delivery in list(lane.deliveries.values()):
                 self._dispatch_area.settle(delivery)
-        self._target_area.remove_lists_over(member, selector_group)
+        self._target_lists.remove_lists_over(member, selector_group)
         for consumer in list(selector_group.consumers):
             consumer.try_again()
 

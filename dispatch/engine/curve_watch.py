@@ -14,7 +14,7 @@ from ..config.settings import MEMORY_LIMIT_BYTES_MIN
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.memory.curve import Curve, CurveSampler, ListTrack, quantum_bytes
 from ..core.memory.watermarks import ListObserver, Watermarks
-from ..core.model.model import TargetList
+from ..core.model.destination import TargetList
 
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """The limits of the live curve, as multiples of the memory limit with which the store was opened."""

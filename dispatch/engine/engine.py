@@ -123,6 +123,7 @@ class Engine:
         core, topics, admin = layers.core, layers.clients.topic_layer, layers.admin
         lanes = core.owners.destinations.lanes
         with self.monitor.lock:
+            # What is used is opened first, so that the one charge below counts it.
             used = lanes.used_at_open(self._directory.branches.prepared)
             for queue in core.queues.restore(used):
                 layers.areas.distribution_chooser.begin_assigning(queue)
@@ -130,18 +131,22 @@ class Engine:
             subscriptions = self._directory.subscriptions
             rows_bytes = subscriptions.rows_charge + self._directory.index.idle.charge_bytes
             core.overhead.restore(self._open_destinations.count_destinations(), subscriptions.count, rows_bytes)
+            # A retention that begins asks for room, so all that is there must be charged.
             topics.retention.apply_all(self._open_destinations.topics())
             for lane in lanes.restore(core.queues.by_number):
                 if lane.pending_lane.pending_messages:
                     core.warmer.begin(lane)
-            core.transactions.recover(topics.numbered_lanes.ensure)
+            core.transactions.recover(topics.numbered_lanes.ensure)  # may open lanes that have no messages yet
+            # From here on all lanes are there that the next steps go through.
             if self._recorder is not None:
                 queues = self._open_destinations.queues()
                 self._recorder.begin(lane for queue in queues for lane in queue.all_lanes())
             admin.dead_letter_recovery.recover(was_killed=not self.recovery.clean)
             layers.redelivery_layer.timed.restore(self._open_destinations.lanes())
+            # Delayed messages halt their groups, which only a distribution that assigns by group knows.
             forgotten = layers.redelivery_layer.delayed.restore()
             admin.temporaries.restore()
+        # Deletes as any call does, which takes the lock and syncs: so it comes when all is there, and outside the lock.
         admin.temporaries.delete_released()
         if forgotten:
             logger.warning(
@@ -150,6 +155,7 @@ class Engine:
                 forgotten,
                 event="delays_forgotten",
             )
+        # Last: an open that fails before leaves nothing that a forked child could use.
         self._die = partial(Engine.disable_in_child, self)
         _in_child.add(self._die)
 

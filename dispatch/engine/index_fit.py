@@ -9,7 +9,7 @@ from ...store.environment.locks import require_outside
 from ...store.index.index import Index
 from ...store.message_store import MessageStore
 from ...store.metadata.metadata_store import MetadataStore
-from ..core.areas.target_area import TargetArea
+from ..core.memory.reclaim import Reclaim
 from ..core.monitor import Monitor
 
 
@@ -24,7 +24,7 @@ class IndexFit:
         index: Index,
         metadata_store: MetadataStore,
         budget: Budget,
-        target_area: TargetArea,
+        reclaim: Reclaim,
         shares: Shares,
     ) -> None:
         self._monitor = monitor
@@ -32,7 +32,7 @@ class IndexFit:
         self._index = index
         self._metadata_store = metadata_store
         self._budget = budget
-        self._target_area = target_area
+        self._reclaim = reclaim
         # The sizes to be reached. Resizing changes them under the state lock.
         self.shares = shares
 
@@ -45,7 +45,7 @@ class IndexFit:
                     return
                 shares, budget = self.shares, self._budget
                 budget.approach_target()
-                self._target_area.make_room(0, None)
+                self._reclaim.make_room(0, None)
                 index = budget.holders[holder_names.INDEX]
                 if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
                     # Until everything fits, acks may need as much as before.
@@ -73,5 +73,5 @@ class IndexFit:
 
     def _take(self, wanted_bytes: int) -> bool:
         """Let lists and caches give memory back; return whether that many bytes are free now. Requires: the lock."""
-        self._target_area.make_room(wanted_bytes, None)
+        self._reclaim.make_room(wanted_bytes, None)
         return self._budget.free_bytes >= wanted_bytes

@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.areas.observer import ListEvents
-from ..core.areas.target_area import TargetArea
+from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
-from ..core.model.model import LaneState, TargetList
+from ..core.model.destination import LaneState, TargetList
 from ..core.redelivery.timed_lanes import TimedLanes
 from ..loading.warmer import CacheWarmer
 from ..topics.numbered_lanes import NumberedLanes
@@ -30,7 +30,7 @@ class LateCalls(ListEvents):
     Before an owner is set, a call for it raises AttributeError. `make_room` does nothing then.
     """
 
-    target_area: TargetArea | None = None
+    reclaim: Reclaim | None = None
     watermarks: Watermarks
     timed: TimedLanes
     warmer: CacheWarmer
@@ -42,8 +42,8 @@ class LateCalls(ListEvents):
 
         What they take is charged itself. While the store opens there are none yet, so the call does nothing.
         """
-        if self.target_area is not None:
-            self.target_area.make_room(wanted_bytes, None)
+        if self.reclaim is not None:
+            self.reclaim.make_room(wanted_bytes, None)
 
     def expired(self, lane: LaneState, sequence: int) -> None:
         """For DispatchArea: have an expired message removed that a list skipped. Requires: the lock.
@@ -61,14 +61,14 @@ class LateCalls(ListEvents):
         self.watermarks.watch.sample(target)
 
     def unread(self, lane: LaneState) -> None:
-        """For TargetArea: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock.
+        """For TargetLists: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock.
 
-        The warmer knows the open queues, whose lists the TargetArea makes.
+        The warmer knows the open queues, whose lists TargetLists make.
         """
         self.warmer.begin(lane)
 
     def gone(self, lane: LaneState) -> None:
-        """For TargetArea: stop warming a lane that is gone, as with `unread`. Requires: the lock."""
+        """For TargetLists: stop warming a lane that is gone, as with `unread`. Requires: the lock."""
         self.warmer.forget(lane)
 
     def lane(self, lane_number: int) -> LaneState | None:

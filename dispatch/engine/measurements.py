@@ -9,7 +9,7 @@ from ..consumer.slow import notice
 from ..consumer.stuck import StuckConsumers
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.memory.watermarks import Watermarks
-from ..core.model.model import CoreConsumer
+from ..core.model.destination import CoreConsumer
 from ..core.monitor import Monitor
 from ..loading.warmer import CacheWarmer
 

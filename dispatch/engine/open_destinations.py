@@ -9,7 +9,7 @@ from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.overhead import DestinationCounts
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
-from ..core.model.model import CoreConsumer, LaneState
+from ..core.model.destination import CoreConsumer, LaneState
 from ..topics.registry import TopicRegistry
 from ..topics.topic_state import TopicState
 

@@ -19,7 +19,7 @@ from ...store.message_store import MessageStore
 from ..admission.duplicate_windows import DuplicateWindows
 from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import AUTO, Settings
-from ..core.areas.target_area import TargetArea
+from ..core.areas.target_lists import TargetLists
 from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.memory.watermarks import Watermarks
 from ..core.monitor import Monitor
@@ -60,7 +60,7 @@ class Resizing:
         message_store: MessageStore,
         index_fit: IndexFit,
         budget: Budget,
-        target_area: TargetArea,
+        target_lists: TargetLists,
         watermarks: Watermarks,
         sender_parts: SenderParts,
         windows: DuplicateWindows,
@@ -70,7 +70,7 @@ class Resizing:
         self._message_store = message_store
         self._index_fit = index_fit
         self._budget = budget
-        self._target_area = target_area
+        self._target_lists = target_lists
         self._watermarks = watermarks
         self._sender_parts = sender_parts
         self._windows = windows
@@ -111,7 +111,7 @@ class Resizing:
             self.settings = settings
             self._sender_parts.limit_messages(settings)
             self._budget.resize(shares.limit_bytes)
-            self._watermarks.take_shares(shares)
+            self._watermarks.set_shares(shares)
             self._windows.resize(shares)
         self._complete()
         if self._is_lowered:
@@ -146,7 +146,7 @@ class Resizing:
         while not self.advance():
             with self._monitor.lock, self._monitor.while_open:
                 is_index_awaited = holder_names.INDEX in self._awaited()
-                is_read = self._target_area.is_loading
+                is_read = self._target_lists.is_loading
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
                 checkpoints += 1
                 self._message_store.checkpoint()

@@ -12,7 +12,7 @@ from ...store.structures.histogram import DurationStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.destinations.destination_state import DestinationState
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor, in_sections
 from ..topics.topic_state import TopicState
 from .periodic_tasks import FailingTask

@@ -17,8 +17,8 @@ from ..consumer.consumer import Consumer
 from ..consumer.consumer_statistics import ConsumerStatistics
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
+from ..core.model.destination import CoreConsumer
 from ..core.model.lifecycle import Lifecycle
-from ..core.model.model import CoreConsumer
 from ..core.monitor import Monitor
 from ..topics.registry import TopicRegistry
 from ..topics.topic_state import TopicState

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..consumer.consumer import Consumer
-from ..core.model.model import ConsumedDestination, CoreConsumer
+from ..core.model.destination import ConsumedDestination, CoreConsumer
 from .cause import Cause
 from .texts import plural
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ...store.maintenance.retention_reasons import PENDING_MESSAGE
 from ..admission.limits import LimitedDestination
 from ..admission.space_line import SpaceLine
-from ..core.model.model import ConsumedDestination
+from ..core.model.destination import ConsumedDestination
 from ..engine.explained_store import ExplainedStore
 from .cause import Cause
 from .disk import explain_whole

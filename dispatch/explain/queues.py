@@ -21,8 +21,8 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.lane_deliveries import Delivery, content_bytes, is_lazy, message_of
-from ..core.model.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of, lane_of
+from ..core.model.delivery import Delivery, content_bytes, is_lazy, message_of
+from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
@@ -78,7 +78,7 @@ class _Part:
     def add(self, delivery: Delivery) -> None:
         self.messages += 1
         if is_lazy(delivery):
-            self.bytes += lane_of(delivery).pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
+            self.bytes += delivery.lane.pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
         else:
             self.bytes += content_bytes(delivery)
         sent_ms = message_of(delivery)[3]
@@ -204,7 +204,7 @@ def _places(store: ExplainedStore, destination: ConsumedDestination) -> _Places:
     places = _Places(destination.depth, destination.depth_bytes)
     lanes = list(destination.all_lanes())
     for lane in lanes:
-        for delivery in lane.in_flight.values():
+        for delivery in lane.deliveries.values():
             places.in_flight.setdefault(consumer_of(delivery), _Part()).add(delivery)
         _count(places.unsynced, lane, [(lane.published_end, BEHIND_ALL)])
         _count(places.dead_letters, lane, lane.dead_letters)
@@ -328,8 +328,8 @@ def _prefetch_causes(store: ExplainedStore, consumer: Consumer, places: _Places)
 def _in_flight_memory(store: ExplainedStore) -> list[Cause]:
     """Return who holds the memory of messages that are handed out, starting with whoever holds most."""
     parts: dict[str, _Part] = {}
-    for lane in {target.lane for target in store.target_area.lists}:
-        for delivery in lane.in_flight.values():
+    for lane in store.target_lists.lanes():
+        for delivery in lane.deliveries.values():
             parts.setdefault(lane.destination.qualified_name, _Part()).add(delivery)
     for transaction in store.transactions.undecided.values():
         for delivery in transaction.held:
@@ -347,7 +347,7 @@ def _elsewhere(store: ExplainedStore, consumer: Consumer, places: _Places) -> li
     selector_group, unmatched = consumer.selector_group, places.free
     if selector_group.selector is not None:
         wanted: dict[CoreConsumer, _Part] = {}
-        for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.in_flight.values()):
+        for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.deliveries.values()):
             if _may_match(consumer, delivery):
                 wanted.setdefault(consumer_of(delivery), _Part()).add(delivery)
             else:
@@ -371,7 +371,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
     if is_lazy(delivery):
         return True
     try:
-        return consumer.selector_group.wants(lane_of(delivery), message_of(delivery))
+        return consumer.selector_group.wants(delivery.lane, message_of(delivery))
     except RecordDamaged:
         return False
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.stored_message import StoredMessage
 from ..core.areas.list_order import next_by_arrival
-from ..core.model.model import ConsumedDestination, CoreConsumer, LaneState, TargetList
+from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList
 
 
 class ReachableMessages:

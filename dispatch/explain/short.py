@@ -10,7 +10,7 @@ from typing import Final
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.model import ConsumedDestination
+from ..core.model.destination import ConsumedDestination
 from ..engine.explained_store import ExplainedStore
 from .disk import memory_sentence
 from .queues import explain_consumer, explain_destination
@@ -48,4 +48,4 @@ def explain_in_short(store: ExplainedStore, destinations: Sequence[ConsumedDesti
 def _is_quick(destination: ConsumedDestination) -> bool:
     """Return whether an explanation takes next to no time. Requires: the lock."""
     lanes = list(destination.all_lanes())
-    return sum(len(lane.in_flight) for lane in lanes) <= IN_FLIGHT_MAX and not any(lane.is_timed for lane in lanes)
+    return sum(len(lane.deliveries) for lane in lanes) <= IN_FLIGHT_MAX and not any(lane.is_timed for lane in lanes)

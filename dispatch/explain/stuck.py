@@ -6,7 +6,7 @@ from typing import Final
 
 from ..consumer.consumer import Consumer
 from ..consumer.stuck import level_of
-from ..core.model.model import CoreConsumer
+from ..core.model.destination import CoreConsumer
 from ..engine.explained_store import ExplainedStore
 from .disk import MEMORY
 from .prepared import TRANSACTION

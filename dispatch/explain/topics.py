@@ -34,7 +34,7 @@ def explain_topic(store: ExplainedStore, topic: TopicState) -> Explanation:
         # As dict keys, in order, because a durable subscription may also be online.
         everyone = dict.fromkeys([*topic.durable_subscriptions(), *topic.online])
         lags = [
-            _Lag(each, each.depth, each.depth_bytes, sum(len(lane.in_flight) for lane in each.all_lanes()))
+            _Lag(each, each.depth, each.depth_bytes, sum(len(lane.deliveries) for lane in each.all_lanes()))
             for each in everyone
         ]
         online = set(topic.online)

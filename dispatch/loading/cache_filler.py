@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from ...cache.accounting.charge import charge_of
 from ...store.stored_message import StoredMessage
-from ..core.areas.target_area import TargetArea
+from ..core.memory.reclaim import Reclaim
 from ..core.model.contracts import LaneCache
+from ..core.model.destination import TargetList
 from ..core.model.load import Load
-from ..core.model.model import TargetList
 from .load_memory import LoadMemory
 
 
 class CacheFiller:
     """Fills loads from the caches. Every method requires the lock."""
 
-    def __init__(self, target_area: TargetArea, memory: LoadMemory) -> None:
-        self._target_area = target_area
+    def __init__(self, reclaim: Reclaim, memory: LoadMemory) -> None:
+        self._reclaim = reclaim
         self._memory = memory
 
     def fill(self, load: Load[TargetList]) -> None:
@@ -49,7 +49,7 @@ class CacheFiller:
                 continue
             charge = charge_of(message)
             if load.is_needed and shares_messages and memory.free_bytes < charge:
-                self._target_area.make_room(charge, target)
+                self._reclaim.make_room(charge, target)
             if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
                 assert shares_messages, "what was just released can be reserved again"
                 target.lane.pager.spill((message,))

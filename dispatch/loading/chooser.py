@@ -16,8 +16,8 @@ from ...store.index.fingerprints import Candidate
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.structures.sequence_set import SequenceSet
 from ..core.memory.watermarks import Watermarks
+from ..core.model.destination import TargetList
 from ..core.model.load import Load
-from ..core.model.model import TargetList
 
 LOAD_MESSAGES_MAX: Final = 512
 CACHED_MESSAGES_MIN: Final = 64

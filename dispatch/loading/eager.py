@@ -19,10 +19,10 @@ from ...store.errors import StoreFailed
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.target_area import TargetArea
+from ..core.areas.target_lists import TargetLists
 from ..core.memory.watermarks import Watermarks
+from ..core.model.destination import TargetList
 from ..core.model.load import Load
-from ..core.model.model import TargetList
 from ..core.monitor import Monitor
 from .cache_filler import CacheFiller
 from .chooser import LoadChooser
@@ -40,7 +40,7 @@ class EagerLoader:
     def __init__(
         self,
         monitor: Monitor,
-        target_area: TargetArea,
+        target_lists: TargetLists,
         watermarks: Watermarks,
         dispatch_area: DispatchArea,
         loads: LoadRequests,
@@ -49,14 +49,14 @@ class EagerLoader:
     ) -> None:
         """spill_account, reading: see LoadMemory."""
         self._monitor = monitor
-        self._target_area = target_area
+        self._target_lists = target_lists
         self._watermarks = watermarks
         self._dispatch_area = dispatch_area
         self._loads = loads
         self._monotonic = monitor.monotonic
         self._chooser = LoadChooser(watermarks, monitor.monotonic)
-        self._memory = LoadMemory(target_area, watermarks, spill_account, reading)
-        self._caches = CacheFiller(target_area, self._memory)
+        self._memory = LoadMemory(watermarks, spill_account, reading)
+        self._caches = CacheFiller(watermarks.reclaim, self._memory)
         self._previous: TargetList | None = None
         # How long loads took, from the choice of messages until all were in RAM. The state lock guards it.
         self.durations = DurationHistogram()
@@ -175,7 +175,7 @@ class EagerLoader:
     def abandon(self, load: Load[TargetList]) -> None:
         """Give back the reserved memory; the runs stay where they are. Requires: the lock."""
         was_begun = load.target.load is load
-        self._target_area.end_load(load.target)
+        is_read = self._target_lists.end_load(load.target)
         self._memory.release_buffer(load)
         load.target.release(load.reserved_bytes)
         lane = load.target.lane
@@ -183,7 +183,6 @@ class EagerLoader:
         if is_stale(load):
             dropped = [message for message in dropped if lane.pending_lane.is_pending(message[0])]
         # If the list has ended, its lane may have no reader any more, and nobody would drop cached messages for it.
-        is_read = load.target in self._target_area.lists
         lane.pager.page_out(
             [held for held in dropped if not (is_read and lane.pending_cache.put(lane.pending_lane.number, held))]
         )
@@ -200,13 +199,12 @@ class EagerLoader:
     def install(self, load: Load[TargetList]) -> None:
         """Put the loaded messages into the list. Requires: the lock."""
         self.durations.record(self._monotonic() - load.began_at)
-        target_area, target = self._target_area, load.target
+        target = load.target
         if target.needs_claims and not load.needed_claims and load.from_cache and not target.lane.is_persistent:
             self.abandon(load)  # the load took the only copies, but other lists share these messages now
             return
-        target_area.end_load(target)
+        is_alive = self._target_lists.end_load(target)
         self._memory.release_buffer(load)
-        is_alive = target in target_area.lists
         put_into_list(load, is_alive=is_alive)
         target.selector_group.load_ended(self._monitor.deferred)
         self._dispatch_area.retry_waiters()

@@ -10,22 +10,19 @@ from __future__ import annotations
 from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES, charge_of_size
 from ...cache.spill.spill_account import FIRST_REFERENCES_BYTES, REFERENCES_BYTES, SpillAccount
-from ..core.areas.target_area import TargetArea
 from ..core.memory.watermarks import Watermarks
+from ..core.model.destination import TargetList
 from ..core.model.load import Load
-from ..core.model.model import TargetList
 
 
 class LoadMemory:
     """Reserves memory for loads. Every method requires the lock."""
 
-    def __init__(
-        self, target_area: TargetArea, watermarks: Watermarks, spill_account: SpillAccount, reading: Holder
-    ) -> None:
+    def __init__(self, watermarks: Watermarks, spill_account: SpillAccount, reading: Holder) -> None:
         """spill_account: lends memory for one reference if bookkeeping fills all memory.
         reading: pays for read buffers.
         """
-        self._target_area = target_area
+        self._reclaim = watermarks.reclaim
         self._watermarks = watermarks
         self._spill_account = spill_account
         self._reading = reading
@@ -70,7 +67,7 @@ class LoadMemory:
         messages = sum(last - first + 1 for first, last in runs)
         if load.is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.memory.free_bytes < wanted:
             # Load fewer messages if references for all of them would take as much memory.
-            self._target_area.make_room(wanted, target)
+            self._reclaim.make_room(wanted, target)
             few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
         regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
@@ -92,7 +89,7 @@ class LoadMemory:
             load.end_before(runs[0][0])
             return
         if load.target.memory.free_bytes < OVERHEAD_BYTES * messages:
-            self._target_area.make_room(OVERHEAD_BYTES * messages, load.target)
+            self._reclaim.make_room(OVERHEAD_BYTES * messages, load.target)
         for first, last in runs:
             for sequence in range(first, last + 1):
                 if sequence <= load.last:
@@ -125,9 +122,9 @@ class LoadMemory:
 
         least_seconds: the supply that other lists keep.
         """
-        target_area, memory = self._target_area, load.target.memory
+        reclaim, memory = self._reclaim, load.target.memory
         if memory.free_bytes < wanted + buffer_bytes:
-            target_area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
+            reclaim.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
         load.target.note_wanted(wanted + buffer_bytes)
         if not memory.lists_holder.reserve(wanted):
             return False
@@ -140,11 +137,11 @@ class LoadMemory:
 
     def make_lazy(self, load: Load[TargetList], sequence: int) -> None:
         """Keep the place of a message without its body. The body is read when somebody looks at it."""
-        target_area, lists = self._target_area, load.target.memory.lists_holder
+        reclaim, lists = self._reclaim, load.target.memory.lists_holder
         if not lists.reserve(OVERHEAD_BYTES):
             # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
             if load.is_needed and not load.reserved_bytes and not load.target.direct:
-                target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
+                reclaim.make_room(OVERHEAD_BYTES, load.target, least=0)
             if not lists.reserve_released(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.note_wanted(OVERHEAD_BYTES)
                 load.end_before(sequence)

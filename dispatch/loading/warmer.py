@@ -23,7 +23,7 @@ from ...store.stored_message import StoredMessage
 from ..core.areas.load_requests import LoadRequests
 from ..core.destinations.queue_state import QueueState
 from ..core.memory.watermarks import Watermarks
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch.loader")

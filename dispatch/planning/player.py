@@ -61,6 +61,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
+from ..core.areas.target_lists import TargetLists
 from ..core.destinations.queue_state import QueueState
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.memory_rule import MemoryRule
@@ -68,20 +69,18 @@ from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model.activity import Activity
 from ..core.model.consumer_stage import TAKING
-from ..core.model.distribution_roles import NO_DISPATCH
-from ..core.model.lane_deliveries import Delivery, LaneMessages, is_lazy, message_of
-from ..core.model.lane_reader import LaneReader
-from ..core.model.lane_state_parts import LaneStateParts
-from ..core.model.matching import NO_NAMES
-from ..core.model.model import (
+from ..core.model.delivery import Delivery, LaneMessages, is_lazy, message_of
+from ..core.model.destination import (
     ConsumedDestination,
     CoreConsumer,
     DestinationStateParts,
     LaneState,
     SelectorGroup,
     TargetList,
-    consumer_of,
 )
+from ..core.model.distribution_roles import NO_DISPATCH
+from ..core.model.lane_reader import LaneReader, LaneStateParts
+from ..core.model.matching import NO_NAMES
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
 from ..distribution.distribution_chooser import DistributionChooser
@@ -415,13 +414,12 @@ class TracePlayer:
             retry_waiters=self.dispatch_area.retry_waiters,
             measures=traffic.measures,
         )
-        self.target_area = TargetArea(
-            self.monitor, memory, self.watermarks, self.loads, self.dispatch_area, events, traffic=traffic
-        )
+        self.target_area = TargetArea(self.monitor, self.loads, self.dispatch_area, traffic)
+        self._target_lists = TargetLists(memory, self.watermarks, self.loads, self.dispatch_area, events, traffic)
         self.destination_state_parts = self._make_destination_state_parts(memory, reading)
         self.loader = EagerLoader(
             self.monitor,
-            self.target_area,
+            self._target_lists,
             self.watermarks,
             self.dispatch_area,
             self.loads,
@@ -494,19 +492,19 @@ class TracePlayer:
     # ------------------------------------------------------------------ takes
 
     def _open(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        replay, target_area = self._replay(lane_number), self.target_area
+        replay, target_lists = self._replay(lane_number), self._target_lists
         replay.is_new = False
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
         selector_group = PlayedSelectorGroup(selector, self._wanted.get(listed, SequenceSet()), replay)
         replay.lane.destination.selector_groups[selector.text if selector is not None else None] = selector_group
-        target_area.add_list(replay.lane, selector_group)
-        target_area.update_sole_lists(replay.lane.destination)
+        target_lists.add_list(replay.lane, selector_group)
+        target_lists.update_sole_lists(replay.lane.destination)
         self._lists[listed] = (selector_group.lists[0], PlayedConsumer(replay.lane.destination, selector_group))
 
     def _close(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
-        self.target_area.unsubscribe(target.lane.destination, target.selector_group)
+        self._target_lists.unsubscribe(target.lane.destination, target.selector_group)
 
     def _take(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]
@@ -543,7 +541,7 @@ class TracePlayer:
     def _acknowledge(self, lane_number: int, first: int, count: int, extra: int) -> None:
         replay = self._replay(lane_number)
         lane, first = replay.lane, first - replay.base
-        in_flight = lane.in_flight
+        in_flight = lane.deliveries
         settled = [in_flight[sequence] for sequence in range(first, first + count) if sequence in in_flight]
         replay.pending_lane.remove(first, first + count - 1)
         if settled:
@@ -552,20 +550,20 @@ class TracePlayer:
             self._forget_run(lane, first, count)
 
     def _settle(self, lane: LaneState, deliveries: list[Delivery]) -> None:
-        for consumer in {id(consumer_of(delivery)): consumer_of(delivery) for delivery in deliveries}.values():
-            self.dispatch_area.settle_run(lane, [found for found in deliveries if consumer_of(found) is consumer])
+        for consumer in {id(delivery.consumer): delivery.consumer for delivery in deliveries}.values():
+            self.dispatch_area.settle_run(lane, [found for found in deliveries if found.consumer is consumer])
 
     def _release(self, lane_number: int, first: int, count: int, extra: int) -> None:
         replay = self._replay(lane_number)
         for sequence in range(first - replay.base, first - replay.base + count):
-            delivery = replay.lane.in_flight.get(sequence)
+            delivery = replay.lane.deliveries.get(sequence)
             if delivery is not None:
                 self.dispatch_area.settle(delivery)
 
     def _reoffer(self, lane_number: int, first: int, count: int, extra: int) -> None:
         replay = self._replay(lane_number)
         sequence = first - replay.base
-        if sequence in replay.lane.in_flight:
+        if sequence in replay.lane.deliveries:
             return
         if replay.pending_lane.is_pending(sequence):
             length = replay.pending_lane.lengths(sequence, sequence)[0]
@@ -582,6 +580,7 @@ class TracePlayer:
         """Return what lanes use: the played store, and the memory that the replay divides."""
         distributions = DistributionParts(
             target_area=self.target_area,
+            target_lists=self._target_lists,
             dispatch_area=self.dispatch_area,
             loads=self.loads,
             consumer_memory=memory.consumer_memory,
@@ -589,6 +588,7 @@ class TracePlayer:
         )
         return DestinationStateParts(
             target_area=self.target_area,
+            target_lists=self._target_lists,
             distribution_chooser=DistributionChooser(Policies({}), distributions),
             monitor=self.monitor,
             memories=memory.memories,
@@ -605,7 +605,7 @@ class TracePlayer:
     def _forget_run(self, lane: LaneState, first: int, count: int) -> None:
         gone = SequenceSet()
         gone.add(first, first + count - 1)
-        for sequence in [sequence for sequence in lane.in_flight if sequence in gone]:
+        for sequence in [sequence for sequence in lane.deliveries if sequence in gone]:
             gone.remove(sequence, sequence)
         self.target_area.forget(lane, gone)
 

@@ -43,8 +43,8 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.memory.memory_owners import MemoryOwners
-from ..core.model.lane_deliveries import Delivery, LaneMessages
-from ..core.model.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
+from ..core.model.delivery import Delivery, LaneMessages
+from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
 from ..topics.subscription_state import SubscriptionState
 
 logger = LateLogger("forebay.dispatch.recorder")

@@ -23,7 +23,7 @@ from ...cache.messages.head_queue_cache import HeadQueueCache
 from ...cache.messages.pending_cache import PendingCache
 from ...store.stored_message import StoredMessage
 from ..core.memory.memory_rule import MemoryRule
-from ..core.model.model import TargetList
+from ..core.model.destination import TargetList
 
 # ---------------------------------------------------------------------- watermarks
 

@@ -20,7 +20,7 @@ from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
 from ..core.destinations.destination_state import DestinationState
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery.removal import Removals

@@ -326,7 +326,7 @@ class SendPipeline:
 
 def checked_priority(priority: object) -> int:
     """Return the priority argument of a send. ArgumentError, SettingsError."""
-    if type(priority) is not int or not 0 <= priority < PRIORITIES:
+    if type(priority) is not int or priority < 0 or priority >= PRIORITIES:
         raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
     return priority
 

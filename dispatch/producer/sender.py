@@ -67,6 +67,11 @@ def encoded_properties(headers: object, message_id: object, group: object = None
     return encode_properties(headers, message_id, group, producer if message_id is not None else None)
 
 
+def encoded_headers(headers: object) -> bytes:
+    """Encode the properties of a message that has only headers. SettingsError for invalid ones."""
+    return encode_headers(headers) if type(headers) is dict else encoded_properties(headers, None)
+
+
 def as_bytes(body: object) -> bytes:
     """Return a copy of a bytes-like body. ArgumentError for anything else."""
     if isinstance(body, bytes):  # an instance of a subclass
@@ -158,20 +163,23 @@ class Sender:
             (delay is not AT_ONCE and delay != 0.0)
             or retain is not False
             or (expires_in is not None and (transaction is not None or persistent is not True))
+            or (
+                group is not None  # the queue must be prepared for its first message with a group
+                and not self._destination.has_message_groups
+                and self._destination.keeps_message_groups
+            )
         ):
             message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             return self.send_message(message, retain, transaction, timeout)
         if timeout is not None:
             self._deadline(timeout)  # an invalid timeout is refused even if there is room
         parts = self._sender_parts
-        properties = b""
-        if group is not None:
-            if not self._destination.has_message_groups and self._destination.keeps_message_groups:
-                message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-                return self.send_message(message, retain, transaction, timeout)
+        if group is not None or message_id is not None or producer is not None:
             properties = encoded_properties(headers, message_id, group, producer)
-        elif headers is not None or message_id is not None or producer is not None:
-            properties = self._properties(headers, message_id, producer)
+        elif headers is not None:
+            properties = encoded_headers(headers)
+        else:
+            properties = b""
         expires_at = 0
         if expires_in is None:
             now_ms = parts.clock_ms()
@@ -204,8 +212,12 @@ class Sender:
         """Store one persistent message without a transaction and without an id that counts once; return its id."""
         parts, journal_end = self._sender_parts, 0
         try:
-            lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority < PRIORITIES else None
-            if lane is None:
+            if (  # the first three are checked_priority, written inline
+                type(priority) is not int
+                or priority < 0
+                or priority >= PRIORITIES
+                or (lane := self._destination.lanes[priority]) is None
+            ):
                 lane = self._make_pipeline().ensure_lane(priority)
             monitor = parts.monitor
             entries = monitor.entries
@@ -257,10 +269,14 @@ class Sender:
         parts = self._sender_parts
         monitor = parts.monitor
         try:
-            lane: NonPersistentLaneState | FanOut | None = None
-            if type(priority) is int and 0 <= priority < PRIORITIES:
-                lane = self._destination.non_persistent_lanes[priority]
-            if lane is None or persistent is not False:
+            lane: NonPersistentLaneState | FanOut | None
+            if (  # the first three are checked_priority, written inline
+                type(priority) is not int
+                or priority < 0
+                or priority >= PRIORITIES
+                or (lane := self._destination.non_persistent_lanes[priority]) is None
+                or persistent is not False
+            ):
                 lane = self._open_non_persistent(self._destination, checked_non_persistent(persistent, priority))
             entries = monitor.entries
             if monitor.is_inside():  # from here on it has the form that core/monitor.py describes
@@ -299,8 +315,12 @@ class Sender:
             return None
         ids: list[str] = []
         try:
-            lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority < PRIORITIES else None
-            if lane is None:
+            if (  # the first three are checked_priority, written inline
+                type(priority) is not int
+                or priority < 0
+                or priority >= PRIORITIES
+                or (lane := self._destination.lanes[priority]) is None
+            ):
                 lane = self._make_pipeline().ensure_lane(priority)
             checked.add(lane, now_ms, (content,), (message_id,), ids)
         except (StoreFull, Closed):
@@ -565,10 +585,10 @@ class Sender:
         if type(body) is not bytes:
             body = as_bytes(body)
         producer, group = message.producer, message.group
-        if group is not None:
+        if group is not None or message_id is not None or producer is not None:
             properties = encoded_properties(headers, message_id, group, producer)
-        elif headers is not None or message_id is not None or producer is not None:
-            properties = self._properties(headers, message_id, producer)
+        elif headers is not None:
+            properties = encoded_headers(headers)
         else:
             properties = b""
         delay, expires_in = message.delay, message.expires_in
@@ -579,12 +599,6 @@ class Sender:
         if len(body) + len(properties) > self._sender_parts.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body, group, message_id
-
-    def _properties(self, headers: object, message_id: object, producer: object) -> bytes:
-        """Return the encoded properties of a message without a group."""
-        if type(headers) is dict and message_id is None and producer is None:
-            return encode_headers(headers)
-        return encoded_properties(headers, message_id, None, producer)
 
     def _prepared(self, batch: Batch, *, any_group: bool) -> Batch:
         """Return a batch, for which the queue is prepared if any of its messages has a group."""

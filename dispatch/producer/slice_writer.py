@@ -106,11 +106,11 @@ class SliceWriter:
         part: list[tuple[bytes, bytes]],
         identities: list[Identity],
     ) -> int:
-        """Store new messages and let them arrive; return the first sequence. Requires: the lock."""
+        """Store new messages and publish them; return the first sequence. Requires: the lock."""
         times = times_of_each(part) if has_times(part[0][0]) else []
         first = self._message_store.append_slice(lane.destination_lane, timestamp, part, times, identities)
         if times:
-            self.arrive_timed(lane, timestamp, first, part, times)
+            self._publish_timed(lane, timestamp, first, part, times)
             return first
         arrived = [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)]
         self._publisher.publish_when_durable(lane, arrived)
@@ -159,11 +159,11 @@ class SliceWriter:
                 part, lengths, own = contents[begin:end], sizes[begin:end], own_ids[begin:end]
                 times = times_of_each(part)
                 first = self._message_store.append_slice(destination_lane, timestamp, part, times, lengths=lengths)
-                self.arrive_timed(lane, timestamp, first, part, times)
+                self._publish_timed(lane, timestamp, first, part, times)
                 ids += ids_of(lane.id_prefix, first, own)
                 begin += len(part)
 
-    def arrive_timed(
+    def _publish_timed(
         self,
         lane: PersistentLaneState,
         timestamp: int,
@@ -171,7 +171,7 @@ class SliceWriter:
         part: Sequence[tuple[bytes, bytes]],
         times: Sequence[MessageTimes],
     ) -> None:
-        """Let stored messages with times arrive; `first` is the sequence of the first one. Requires: the lock."""
+        """Publish stored messages with times; `first` is the sequence of the first one. Requires: the lock."""
         self._timed.note(lane)
         is_alike = times.count(times[0]) == len(times)
         if times[0].due_at or (not is_alike and any([due_at for _, due_at in times])):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...store.numbering import BLOCK_MESSAGES
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 
 SPARE_RUNS: Final = 64
 
@@ -58,7 +58,7 @@ def _free(run: Run) -> Iterator[Run]:
     while (pending := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and pending[0] <= end:
         begin, last = pending[0], min(pending[1], end)
         numbers = range(begin, last + 1)
-        held = [sequence for sequence in numbers if sequence in lane.in_flight or sequence in lane.parked]
+        held = [sequence for sequence in numbers if sequence in lane.deliveries or sequence in lane.parked]
         for sequence in (*held, last + 1):
             if begin < sequence:
                 yield lane, begin, sequence - 1

@@ -13,7 +13,7 @@ from typing import Final
 
 from ...cache.accounting.budget import Holder
 from ...store.format.message_properties import decode_properties, group_of
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 
 GROUP: Final = "JMSXGroupID"
 DIGEST_BYTES: Final = 16
@@ -124,4 +124,4 @@ class NewestPerKey:
 
 def _waits(place: Place) -> bool:
     lane, sequence = place
-    return sequence not in lane.in_flight and sequence not in lane.parked and lane.pending_lane.is_pending(sequence)
+    return sequence not in lane.deliveries and sequence not in lane.parked and lane.pending_lane.is_pending(sequence)

@@ -6,7 +6,7 @@ from ...store.index.subscriptions import Subscriptions
 from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.queue_registry import QueueRegistry
-from ..core.model.model import LaneState
+from ..core.model.destination import LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from .registry import TopicRegistry
 from .subscription_state import SubscriptionState

@@ -10,7 +10,7 @@ from typing import Final, Self
 from ...store.errors import Closed
 from ..config.checks import AT_ONCE
 from ..consumer.consumer import Consumer
-from ..core.model.lane_deliveries import Delivery, is_in_flight
+from ..core.model.delivery import Delivery, is_in_flight
 
 ITERATED_MESSAGES: Final = 100
 """Most messages that iteration takes at a time."""

@@ -16,7 +16,7 @@ from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
-from ..core.model.model import CoreConsumer, DestinationStateParts
+from ..core.model.destination import CoreConsumer, DestinationStateParts
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from .newest_per_key import KeyMemory

@@ -8,9 +8,9 @@ from ...store.format.record import RecordDamaged
 from ...store.message import HeaderValue
 from ...store.stored_message import StoredMessage
 from ..core.model.contracts import MessageSource
-from ..core.model.lane_deliveries import LaneMessages
+from ..core.model.delivery import LaneMessages
+from ..core.model.destination import SelectorGroup
 from ..core.model.matching import values_of
-from ..core.model.model import SelectorGroup
 from ..selectors.selector import FIELD_NAMES, Selector
 
 NOBODY: Final = -1

@@ -26,10 +26,10 @@ from ..core.destinations.destination_state import DestinationState, NamedDestina
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
 from ..core.model.contracts import BackingStore
 from ..core.model.counting import DestinationTotals
-from ..core.model.lane_deliveries import LaneMessages
+from ..core.model.delivery import LaneMessages
+from ..core.model.destination import DestinationStateParts, LaneState, SelectorGroup, TargetList
 from ..core.model.load import Load
 from ..core.model.matching import SelectorMatcher
-from ..core.model.model import DestinationStateParts, LaneState, SelectorGroup, TargetList
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..selectors.selector import Selector
@@ -242,7 +242,7 @@ class SubscriptionLaneState(PersistentLaneState):
         """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""
         self._reading.note_neighbours()
         for target in self.destination.lists_over(self):
-            self.target_area.shorten(target)
+            self.destination.parts.target_lists.shorten(target)
 
     def _first_of_others(self) -> int:
         """Return the first sequence that another subscription may look for in RAM."""
@@ -289,7 +289,7 @@ class SubscriptionLaneState(PersistentLaneState):
         mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
         least = reading.note_fronts(load, fronts, mean_bytes)
         if reading.has_neighbours:  # first, because messages that leave the list make room for others
-            self.target_area.shorten(load.target)
+            self.destination.parts.target_lists.shorten(load.target)
         if load.regions and least < UNLIMITED:
             reading.keep(load, least)
         reading.cache.discard_before(min([load.target.first_to_load, *fronts]))  # the list may have been cut since
@@ -386,7 +386,7 @@ class SubscriptionState(DestinationState):
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
                 non_persistent.persistent_lane_state = lane
-            self.parts.target_area.add_lane(lane)
+            self.parts.target_lists.add_lane(lane)
         assert isinstance(lane, SubscriptionLaneState)
         return lane
 
@@ -417,7 +417,7 @@ class SubscriptionState(DestinationState):
     def note_unused(self) -> None:
         """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
         for lane in self.all_lanes():
-            self.parts.target_area.on_lane_gone(lane)
+            self.parts.target_lists.on_lane_gone(lane)
         if self.is_charged:
             self.is_charged = False
             self.parts.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
@@ -441,7 +441,7 @@ class SubscriptionState(DestinationState):
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.selector_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
-            counts += (lane.dead_letters.count, lane.parked.count, len(lane.in_flight))
+            counts += (lane.dead_letters.count, lane.parked.count, len(lane.deliveries))
         counts += (lane.pending_lane.pending_messages for lane in self._non_persistent())
         return self.selector is None and not any(counts)
 

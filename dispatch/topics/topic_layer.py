@@ -71,7 +71,7 @@ def make_topic_layer(
     writer = directory.subscription_writer
     unmatched_acker = UnmatchedAcker(monitor, directory.message_store, writer, reading)
     subscriptions = _make_subscriptions(core, directory, unmatched_acker)
-    patterns = PatternRegistry(core.target_area, core.destination_state_parts, writer, subscriptions)
+    patterns = PatternRegistry(core.target_lists, core.destination_state_parts, writer, subscriptions)
     retention = TopicRetention(
         monitor=monitor,
         writer=writer,

@@ -19,7 +19,7 @@ from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.destinations.overhead import FAN_OUT_BYTES
 from ..core.model.counting import EarlierCounts
-from ..core.model.model import LANE_STATE_BYTES, DestinationStateParts, LaneState
+from ..core.model.destination import LANE_STATE_BYTES, DestinationStateParts, LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from .fan_out import FanOut
 from .subscription_state import (
@@ -224,7 +224,7 @@ class TopicLaneState(PersistentLaneState):
         self.published_end = message[0] + 1
         self._arrive_in(message, self._readers(message[0]))
 
-    def _arrive_in(self, message: StoredMessage, lanes: Iterable[LaneState]) -> None:
+    def _arrive_in(self, message: StoredMessage, lanes: Iterable[PersistentLaneState]) -> None:
         selector_matches = self.topic.selector_matches
         selector_matches.begin(self.priority, message[0])
         try:
@@ -239,7 +239,7 @@ class TopicLaneState(PersistentLaneState):
             self._arrive_evicting(messages, self.topic.evictor)
             return
         self.published_end = messages[-1][0] + 1
-        one_by_one: list[LaneState] = []
+        one_by_one: list[SubscriptionLaneState] = []
         for lane in self._readers(messages[0][0]):
             if lane.sole_list is None:
                 one_by_one.append(lane)

@@ -12,8 +12,8 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.model.lane_deliveries import Delivery, is_lazy, message_of
-from ..core.model.model import LaneState, consumer_of, lane_of
+from ..core.model.delivery import Delivery, is_lazy, message_of
+from ..core.model.destination import LaneState, lane_of
 from ..core.redelivery.redelivery import Redelivery
 
 HELD_CHARGE_BYTES: Final = 112
@@ -29,17 +29,13 @@ class StagedAcks:
     The state lock guards it. Every method requires the state lock.
     """
 
-    def __init__(
-        self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch, lanes: dict[int, LaneState]
-    ) -> None:
-        """Make the acks of one transaction, with none yet.
-
-        lanes: all lanes of the transaction by number; this object adds those in which it acknowledges.
-        """
+    def __init__(self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch) -> None:
+        """Make the acks of one transaction, with none yet."""
         self._dispatch_area = dispatch_area
         self._redelivery = redelivery
         self._branch = branch
-        self._lanes = lanes
+        # The lanes in which the transaction acknowledges, by number.
+        self.lanes: dict[int, LaneState] = {}
         # Deliveries that are acknowledged with the commit, by sequence.
         self._held: dict[LaneState, dict[int, Delivery]] = {}
         # Number of held deliveries that become dead letters with the commit.
@@ -59,7 +55,7 @@ class StagedAcks:
                 lane.pager.page_out_body(message_of(delivery))
             lane.park(delivery)
             self._held.setdefault(lane, {})[sequence] = delivery
-            self._lanes[lane.pending_lane.number] = lane
+            self.lanes[lane.pending_lane.number] = lane
             self._branch.acknowledge(lane.pending_lane.number, sequence, sequence, is_recorded=lane.is_recorded)
 
     def hold_rejected(self, delivery: Delivery) -> None:
@@ -69,7 +65,7 @@ class StagedAcks:
 
     def holds(self, delivery: Delivery) -> bool:
         """Return whether the outcome decides about this delivery."""
-        return self._branch.acknowledges(lane_of(delivery).pending_lane.number, delivery.sequence)
+        return self._branch.acknowledges(delivery.lane.pending_lane.number, delivery.sequence)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
         """Return the sequences that are acknowledged in a lane, recorded or not."""
@@ -79,10 +75,10 @@ class StagedAcks:
     def commit(self) -> None:
         """Acknowledge all held messages. Requires: the commit record is written, if there is one."""
         for number, first, messages in self._branch.unrecorded_runs():
-            lane = self._lanes[number]
+            lane = self.lanes[number]
             lane.backing_store.acknowledge(lane.pending_lane, first, first + messages - 1)
         for number, first, messages in (*self._branch.runs(), *self._branch.unrecorded_runs()):
-            self._lanes[number].acknowledge_parked(first, first + messages - 1)
+            self.lanes[number].acknowledge_parked(first, first + messages - 1)
         for lane, rejected in self._rejected.items():
             lane.count_as_dead_letters(rejected)
         self._settle()
@@ -97,9 +93,9 @@ class StagedAcks:
         """Settle all held deliveries, release their charges, and give the consumers their credit back."""
         for held in self._held.values():
             for delivery in held.values():
-                lane_of(delivery).in_flight[delivery.sequence] = delivery
+                delivery.lane.deliveries[delivery.sequence] = delivery
                 self._dispatch_area.settle(delivery)
-                consumer_of(delivery).try_again()
+                delivery.consumer.try_again()
 
     def take_back(self) -> bool:
         """Return the deliveries to their places, because an open transaction is rolled back.
@@ -108,21 +104,21 @@ class StagedAcks:
         """
         returned = self.deliveries
         for delivery in returned:
-            lane_of(delivery).unpark(delivery)
+            delivery.lane.unpark(delivery)
         any_delayed = self._redelivery.return_failed(returned, 0.0)
         for delivery in returned:
-            consumer_of(delivery).try_again()
+            delivery.consumer.try_again()
         return any_delayed
 
     def park_again(self) -> None:
         """Park the messages again that a prepared transaction acknowledges, after an open of the store."""
         for number, first, messages in self._branch.runs():
-            self._lanes[number].parked.add(first, first + messages - 1)
+            self.lanes[number].parked.add(first, first + messages - 1)
 
     def free(self) -> None:
         """Free the messages that a prepared transaction would have acknowledged."""
         for number, first, messages in self._branch.runs():
-            lane = self._lanes[number]
+            lane = self.lanes[number]
             lane.parked.remove(first, first + messages - 1)
             self._redelivery.return_from_transaction(lane, first, first + messages - 1)
 
@@ -130,3 +126,4 @@ class StagedAcks:
         """Forget all deliveries, because the transaction has ended."""
         self._held.clear()
         self._rejected.clear()
+        self.lanes.clear()

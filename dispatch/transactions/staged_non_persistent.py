@@ -12,7 +12,7 @@ from ...store.format.branch import Branch
 from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, with_times
 from ..admission.duplicate_windows import DuplicateWindows
-from ..core.model.model import ConsumedDestination
+from ..core.model.destination import ConsumedDestination
 from ..core.publisher import DeferredMessage, Publisher
 from .transaction_memory import TransactionMemory
 
@@ -120,7 +120,7 @@ class StagedNonPersistent:
     ) -> None:
         """Keep one message. StoreFull: the message is not added. found: as in _Kept."""
         kept = _Kept(self._memory, target, timestamp, properties, body, found)
-        self._memory.admit(kept.charge_bytes)
+        self._memory.charge_sent(kept.charge_bytes)
         self._kept.append(kept)
         self.charge_bytes += kept.charge_bytes
         if found is not None:

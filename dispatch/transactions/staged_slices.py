@@ -13,7 +13,6 @@ from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
 from ...store.writers.transaction_writer import TransactionWriter
-from ..core.model.model import LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
@@ -63,18 +62,15 @@ class StagedSlices:
         timed: TimedLanes,
         memory: TransactionMemory,
         branch: Branch,
-        lanes: dict[int, LaneState],
     ) -> None:
-        """Make the persistent messages of one transaction, with none yet.
-
-        lanes: all lanes of the transaction by number; this object adds those to which it sends.
-        """
+        """Make the persistent messages of one transaction, with none yet."""
         self._transaction_writer = transaction_writer
         self._publisher = publisher
         self._timed = timed
         self._memory = memory
         self._branch = branch
-        self._lanes = lanes
+        # The lanes to which the transaction sends, by number.
+        self.lanes: dict[int, PersistentLaneState] = {}
         self._gathered: dict[PersistentLaneState, _Gathered] = {}
         # Charge of messages in RAM.
         self.charge_bytes = 0
@@ -94,7 +90,7 @@ class StagedSlices:
         spread_ms: most milliseconds between the timestamp of its slice, which it gets, and its own timestamp.
         """
         size = len(properties) + len(body)
-        self._lanes[lane.pending_lane.number] = lane
+        self.lanes[lane.pending_lane.number] = lane
         gathered = self._gathered.get(lane)
         if gathered is not None and (
             len(gathered.contents) >= SLICE_MESSAGES_MAX
@@ -112,7 +108,7 @@ class StagedSlices:
             alone = _Gathered(lane, timestamp)
             alone.contents.append((properties, body))
             alone.is_timed = has_times(properties)
-            with self._memory.admitted(SLICE_CHARGE_BYTES):
+            with self._memory.charged_sent(SLICE_CHARGE_BYTES):
                 self._write_slice(alone)
             return
         if gathered is None:
@@ -160,17 +156,17 @@ class StagedSlices:
         """Return the lengths of the messages of each slice that arrives next from RAM, by position in the journal."""
         return {written.position: written.lengths for written in self._written}
 
-    def arrive(self) -> None:
-        """Let the messages of a committed transaction be dispatched.
+    def publish(self) -> None:
+        """Publish the messages of a committed transaction.
 
         Messages in RAM arrive as if just sent; messages in the journal alone arrive as places.
         """
         written = {gathered.position: gathered for gathered in self._written}
-        unloaded: dict[LaneState, range] = {}
-        lane: LaneState | None = None
+        unloaded: dict[PersistentLaneState, range] = {}
+        lane: PersistentLaneState | None = None
         for number, first, position, messages, is_timed in self._branch.committed():
             if lane is None or lane.pending_lane.number != number:
-                lane = self._lanes[number]
+                lane = self.lanes[number]
             gathered = written.get(position)
             if is_timed:
                 self._timed.note(lane)
@@ -207,6 +203,7 @@ class StagedSlices:
         self.charge_bytes = 0
         self._gathered.clear()
         self._written.clear()
+        self.lanes.clear()
 
     @property
     def counted_bytes(self) -> int:

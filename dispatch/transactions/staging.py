@@ -10,7 +10,6 @@ from ...store.writers.property_writer import PropertyWriter
 from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.model.model import LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery.redelivery import Redelivery
@@ -49,17 +48,17 @@ class Staging:
         self._memory = memory
         self._now_ms = now_ms
 
-    def slices(self, branch: Branch, lanes: dict[int, LaneState]) -> StagedSlices:
-        """Return the persistent messages of a new transaction. lanes: by number, those that it uses."""
-        return StagedSlices(self._transaction_writer, self._publisher, self._timed, self._memory, branch, lanes)
+    def slices(self, branch: Branch) -> StagedSlices:
+        """Return the persistent messages of a new transaction."""
+        return StagedSlices(self._transaction_writer, self._publisher, self._timed, self._memory, branch)
 
     def non_persistent(self, branch: Branch) -> StagedNonPersistent:
         """Return the non-persistent messages of a new transaction."""
         return StagedNonPersistent(self._windows, self._publisher, self._memory, self._now_ms, branch)
 
-    def acks(self, branch: Branch, lanes: dict[int, LaneState]) -> StagedAcks:
-        """Return the acks of a new transaction. lanes: as in `slices`."""
-        return StagedAcks(self._dispatch_area, self._redelivery, branch, lanes)
+    def acks(self, branch: Branch) -> StagedAcks:
+        """Return the acks of a new transaction."""
+        return StagedAcks(self._dispatch_area, self._redelivery, branch)
 
     @property
     def postponed_bytes(self) -> int:

@@ -10,7 +10,7 @@ and end with a crash; so a transaction with any of them can't be prepared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -36,8 +36,8 @@ from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer
-from ..core.model.lane_deliveries import Delivery
-from ..core.model.model import ConsumedDestination, LaneState
+from ..core.model.delivery import Delivery
+from ..core.model.destination import ConsumedDestination, LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
 from ..host_properties import Properties
@@ -95,12 +95,10 @@ class Transaction:
         self._on_end = on_end
         self._state = PREPARED if branch.is_prepared else OPEN
         self._sent = 0
-        # Every lane to which the transaction sends or in which it acknowledges, by number.
-        self._lanes: dict[int, LaneState] = {}
         staging = parts.staging
-        self._slices = staging.slices(branch, self._lanes)
+        self._slices = staging.slices(branch)
         self._non_persistent = staging.non_persistent(branch)
-        self._acks = staging.acks(branch, self._lanes)
+        self._acks = staging.acks(branch)
         # Whether a sent message deletes a retained one. Even a full disk has room for such a message.
         self._replaces = False
         # (messages, bytes) reserved in destinations with limits, until they count as depth or are dropped.
@@ -176,7 +174,7 @@ class Transaction:
         duplicates = self.parts.windows.persistent
         if duplicates.deciding_transaction(sent) == branch.number or self.parts.windows.is_stored(sent):
             return
-        with self.parts.memory.admitted(IDENTITY_CHARGE_BYTES):
+        with self.parts.memory.charged_sent(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
         branch.identities.append(sent)
         duplicates.hold_undecided((sent,), branch.number)
@@ -285,11 +283,11 @@ class Transaction:
         sent: dict[ConsumedDestination, int] = {}
         acknowledged: dict[ConsumedDestination, int] = {}
         for part in self._branch:
-            destination = self._lanes[part.lane_number].destination
+            destination = self._slices.lanes[part.lane_number].destination
             sent[destination] = sent.get(destination, 0) + part.messages
         for destination in self._non_persistent.destinations():
             sent[destination] = sent.get(destination, 0) + 1
-        for number, lane in self._lanes.items():
+        for number, lane in self._lanes().items():
             acknowledged[lane.destination] = acknowledged.get(lane.destination, 0) + self.acknowledged_in(number).count
         return {each: (sent.get(each, 0), acknowledged.get(each, 0)) for each in {**sent, **acknowledged}}
 
@@ -304,17 +302,22 @@ class Transaction:
 
     def destination_numbers(self) -> Iterator[int]:
         """Yield the numbers of its destinations, some of them more than once. Requires: the lock."""
-        for lane in self._lanes.values():
+        for lane in (*self._slices.lanes.values(), *self._acks.lanes.values()):
             yield lane.destination.number
         for destination in self._non_persistent.destinations():
             yield destination.number
 
-    def recover(self, lanes: Iterable[LaneState]) -> None:
+    def _lanes(self) -> dict[int, LaneState]:
+        """Return every lane to which the transaction sends or in which it acknowledges, by number. O(lanes)."""
+        return {**self._slices.lanes, **self._acks.lanes}
+
+    def recover(self, lane: Callable[[int], PersistentLaneState]) -> None:
         """Restore a prepared transaction after an open, and park the messages it acknowledges. Requires: the lock.
 
-        lanes: all lanes in which the transaction sends or acknowledges.
+        lane: returns the lane of a number.
         """
-        self._lanes.update((lane.pending_lane.number, lane) for lane in lanes)
+        self._slices.lanes.update((placed.lane_number, lane(placed.lane_number)) for placed in self._branch)
+        self._acks.lanes.update((number, lane(number)) for number in self._branch.acks)
         self._acks.park_again()
 
     # ------------------------------------------------------------------ outcomes
@@ -369,9 +372,9 @@ class Transaction:
             self.parts.branches.forget(branch.number)
         message_store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
-            for reader in self._lanes[number].readers():
+            for reader in self._slices.lanes[number].readers():
                 reader.first_sequence += holes  # nobody enqueued these sequences
-        self._slices.arrive()
+        self._slices.publish()
         self._acks.commit()
         self._non_persistent.hand_over()
         self._finish(COMMITTED)
@@ -469,7 +472,6 @@ class Transaction:
         self._slices.finish()
         self._non_persistent.finish()
         self._acks.finish()
-        self._lanes.clear()
         self._state = outcome
         for limits, kept in self._room.items():
             limits.release(kept)

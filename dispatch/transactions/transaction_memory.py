@@ -8,7 +8,7 @@ from typing import Final
 
 from ...cache.accounting.budget import Budget, Holder
 from ...store.errors import StoreFull
-from ..core.areas.target_area import TargetArea
+from ..core.memory.reclaim import Reclaim
 
 ROOM_BYTES: Final = 1 << 16
 """Bytes that the caches give up at once: one large step costs less than many small ones."""
@@ -17,19 +17,19 @@ ROOM_BYTES: Final = 1 << 16
 class TransactionMemory:
     """The charge of all transactions of a store. The state lock guards it. Every method requires the state lock."""
 
-    def __init__(self, holder: Holder, budget: Budget, target_area: TargetArea) -> None:
+    def __init__(self, holder: Holder, budget: Budget, reclaim: Reclaim) -> None:
         """holder: pays for all transactions.
-        target_area: gives room from lists and caches.
+        reclaim: gives room from lists and caches.
         """
         self._holder = holder
         self._budget = budget
-        self._target_area = target_area
+        self._reclaim = reclaim
 
     def reserve(self, charge_bytes: int) -> bool:
         """Reserve memory, taken from the caches if needed; return whether there was room."""
         if self._holder.reserve(charge_bytes):
             return True
-        self._target_area.make_room(max(charge_bytes, ROOM_BYTES), None)
+        self._reclaim.make_room(max(charge_bytes, ROOM_BYTES), None)
         return self._holder.reserve(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:
@@ -40,7 +40,7 @@ class TransactionMemory:
         if not self.reserve(charge_bytes) and not self._holder.reserve_for_progress(charge_bytes):
             raise self._full(charge_bytes)
 
-    def admit(self, charge_bytes: int) -> None:
+    def charge_sent(self, charge_bytes: int) -> None:
         """Reserve memory for what a transaction sends or raise StoreFull.
 
         What is kept for destinations with a reserve stays theirs, and nothing is charged above a falling limit.
@@ -56,9 +56,9 @@ class TransactionMemory:
             yield
 
     @contextmanager
-    def admitted(self, charge_bytes: int) -> Iterator[None]:
-        """Admit what the block sends, and release the charge if the block raises. StoreFull."""
-        self.admit(charge_bytes)
+    def charged_sent(self, charge_bytes: int) -> Iterator[None]:
+        """Charge for what the block sends, and release the charge if the block raises. StoreFull."""
+        self.charge_sent(charge_bytes)
         with self._released_if_it_raises(charge_bytes):
             yield
 

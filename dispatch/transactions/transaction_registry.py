@@ -7,8 +7,9 @@ from collections.abc import Callable, Container
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import ArgumentError, SettingsError, TransactionError
 from ...store.format.branch import Branch
-from ..core.model.lane_deliveries import Delivery, content_bytes
-from ..core.model.model import CoreConsumer, LaneState, consumer_of
+from ..core.model.delivery import Delivery, content_bytes
+from ..core.model.destination import CoreConsumer
+from ..core.model.persistent_lane_state import PersistentLaneState
 from .transaction import BRANCH_CHARGE_BYTES, Transaction, TransactionParts
 
 
@@ -33,7 +34,7 @@ class TransactionRegistry:
         transaction = self.undecided[branch.number] = Transaction(self._parts, branch, self.undecided.pop)
         return transaction
 
-    def recover(self, lane: Callable[[int], LaneState]) -> None:
+    def recover(self, lane: Callable[[int], PersistentLaneState]) -> None:
         """Restore prepared transactions after an open. Messages that they acknowledge wait for the outcome.
 
         lane: returns the lane of a queue, topic or durable subscription by its number. SettingsError: memory_limit is
@@ -46,7 +47,7 @@ class TransactionRegistry:
                 raise SettingsError(
                     f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
                 )
-            transaction.recover(lane(number) for number in {*branch.acks, *(placed.lane_number for placed in branch)})
+            transaction.recover(lane)
 
     def checked(self, transaction: object) -> Transaction:
         """Return the transaction argument of a call. ArgumentError, TransactionError. The lock need not be held."""
@@ -75,7 +76,7 @@ class TransactionRegistry:
             delivery
             for transaction in self.undecided.values()
             for delivery in transaction.held
-            if consumer_of(delivery) is consumer
+            if delivery.consumer is consumer
         ]
 
     def prepared(self) -> list[Transaction]:

@@ -47,7 +47,9 @@ PLACES = {
     "store/journal/journal.py:Journal.append_one",
     "store/journal/journal.py:Journal.sync",
     "dispatch/topics/subscription_state.py:SubscribedTopicState.fronts",
-    "dispatch/producer/sender.py:Sender._store_persistent",  # beside the charge one call in place of four
+    "dispatch/producer/sender.py:Sender._store_persistent",  # beside the rest one call in place of four
+    "dispatch/producer/sender.py:Sender._store_non_persistent",
+    "dispatch/producer/sender.py:Sender._add_to_transaction",
 }
 UNLIMITED = 1 << 62
 
@@ -171,7 +173,7 @@ def test_a_run_is_settled_with_the_contents_that_its_deliveries_hold() -> None:
         for part in ast.walk(function("dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run"))
         if isinstance(part, ast.If) and "body" in ast.unparse(part.test)
     ]
-    *_, contents = function("dispatch/core/model/lane_deliveries.py:content_bytes").body
+    *_, contents = function("dispatch/core/model/delivery.py:content_bytes").body
     assert isinstance(contents, ast.Return) and isinstance(contents.value, ast.IfExp)
     assert ast.unparse(contents.value.test) == "delivery.held_body is None"
     assert ast.unparse(held.test) == "body is not None"
@@ -195,7 +197,7 @@ def test_a_take_of_one_hands_its_charge_over_as_a_holder_does() -> None:
     ],
 )
 def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:
-    refused, own, extend, charge, frontier, _ = function("dispatch/core/model/model.py:TargetList.admit").body
+    refused, own, extend, charge, frontier, _ = function("dispatch/core/model/list_supply.py:ListSupply.admit").body
     assert isinstance(refused, ast.If) and isinstance(refused.test, ast.BoolOp)
     above, unreserved = refused.test.values
     assert isinstance(unreserved, ast.UnaryOp)
@@ -395,6 +397,19 @@ def test_a_filter_has_the_bits_that_a_search_looks_for() -> None:
         made = int.from_bytes(scope["_filter"]([hashed], count, size), "little")
         bits = scope["_filter_bits"](hashed, count, 8 * size)
         assert made == sum(1 << bit for bit in set(bits))
+
+
+@pytest.mark.parametrize("name", ["_store_persistent", "_store_non_persistent", "_add_to_transaction"])
+def test_a_send_refuses_the_priorities_that_checked_priority_refuses(name: str) -> None:
+    refused, _ = function("dispatch/producer/send_pipeline.py:checked_priority").body
+    assert isinstance(refused, ast.If) and isinstance(refused.test, ast.BoolOp)
+    [asked] = [
+        part.test
+        for part in ast.walk(function(f"dispatch/producer/sender.py:Sender.{name}"))
+        if isinstance(part, ast.If) and "type(priority)" in ast.unparse(part.test)
+    ]
+    assert isinstance(asked, ast.BoolOp) and isinstance(asked.op, ast.Or)
+    assert list(map(ast.unparse, asked.values[:3])) == list(map(ast.unparse, refused.test.values))
 
 
 def test_a_take_of_one_asks_for_the_credit_of_one() -> None:

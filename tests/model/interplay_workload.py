@@ -313,7 +313,7 @@ class Workload:
                 taker.consumer.ack(batch)
         except StoreFull:
             self.refused += 1
-            acked = [delivery.lane.in_flight.get(delivery.sequence) is not delivery for delivery in batch]
+            acked = [delivery.lane.deliveries.get(delivery.sequence) is not delivery for delivery in batch]
             pieces = [piece for piece, is_acked in zip(self._model.coming.pieces, acked, strict=False) if is_acked]  # type: ignore[union-attr]
             self._model.begins(*pieces, is_ordered=False)
             batch = [delivery for delivery, is_acked in zip(batch, acked, strict=True) if is_acked]

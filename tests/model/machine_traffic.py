@@ -67,7 +67,7 @@ from forebay import (
     TransactionError,
 )
 from forebay.dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN
-from forebay.dispatch.core.model.lane_deliveries import is_in_flight
+from forebay.dispatch.core.model.delivery import is_in_flight
 
 
 class Traffic(RuleBasedStateMachine):

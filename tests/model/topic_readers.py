@@ -15,8 +15,8 @@ from plain_model import Entry, Reader
 from simulated_bay import SimulatedBay
 from state_machine import StateMachine
 
+from forebay.dispatch.core.model.destination import TargetList
 from forebay.dispatch.core.model.load import Load
-from forebay.dispatch.core.model.model import TargetList
 
 SIZES = (40, 300, 1000, 3000)
 CALLS = {
@@ -165,7 +165,7 @@ class TopicReaders(StateMachine):
     def give_back(self) -> None:
         """Somebody else needs memory."""
         with self.store.lock:
-            self.store.target_area.make_room(self.random.choice((10_000, 1_000_000)), None)
+            self.store.reclaim.make_room(self.random.choice((10_000, 1_000_000)), None)
 
     def delete_topic(self) -> None:
         if self.topic in self.model.topics and self.random.random() < 0.4:

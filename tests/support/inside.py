@@ -31,11 +31,13 @@ from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.core.areas.dispatch_area import DispatchArea
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
+from forebay.dispatch.core.areas.target_lists import TargetLists
 from forebay.dispatch.core.destinations.destination_state import NamedDestinationState
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
+from forebay.dispatch.core.memory.reclaim import Reclaim
 from forebay.dispatch.core.memory.watermarks import Watermarks
-from forebay.dispatch.core.model.model import DestinationStateParts, LaneState, TargetList
+from forebay.dispatch.core.model.destination import DestinationStateParts, LaneState, TargetList
 from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.redelivery.redelivery import Redelivery
@@ -172,6 +174,14 @@ class Inside:
         return self.__layers.areas.target_area
 
     @property
+    def target_lists(self) -> TargetLists:
+        return self.__layers.areas.target_lists
+
+    @property
+    def reclaim(self) -> Reclaim:
+        return self.__layers.areas.watermarks.reclaim
+
+    @property
     def dispatch_area(self) -> DispatchArea:
         return self.__layers.areas.dispatch_area
 
@@ -196,7 +206,7 @@ class Inside:
         return self.__layers.areas.memory.memories
 
     def lists(self) -> list[TargetList]:
-        return list(self.__layers.areas.target_area.lists)
+        return list(self.__layers.areas.watermarks.lists)
 
     def queue_state(self, name: str = "orders") -> QueueState:
         """Return the state of an existing queue. For a closed queue it is a separate object, only to be read."""
@@ -426,7 +436,7 @@ class Inside:
     def check(self) -> None:
         """Assert that the ledger agrees with the live objects, and check every structure. O(everything)."""
         self.audit()
-        for target in self.target_area.lists:
+        for target in self.watermarks.lists:
             target._check()
         for memory in self.memories.all:
             memory.pending_cache._check()

@@ -85,7 +85,7 @@ class SimulatedBay(Inside):
     def full_memory(self, left_bytes: int = 0) -> Iterator[None]:
         """Keep all memory but left_bytes taken during the block, so that no cache can give anything back."""
         with self.lock:
-            self.target_area.make_room(self.budget.limit_bytes, None)
+            self.reclaim.make_room(self.budget.limit_bytes, None)
             holder, taken_bytes = self.budget.holders["browsers"], self.budget.free_bytes - left_bytes
             assert holder.reserve(taken_bytes)
         try:

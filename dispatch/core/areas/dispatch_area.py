@@ -3,7 +3,7 @@
 A message that is handed out takes its charge along, from its list to the DispatchArea. All arithmetic with these
 charges is in this file, except what a memory has room for (MessageMemory.in_flight_rooms). On the path of every single
 message (dispatch_one, settle) it is written inline, not called, and `audit` compares the sums with the deliveries.
-The TargetArea (target_area.py) owns the lists; it knows the DispatchArea, and not the other way round.
+TargetLists (target_lists.py) make and end the lists; they know the DispatchArea, and not the other way round.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..memory.memory_owners import MemoryOwners
+from ..model.delivery import Delivery, LaneMessages, content_bytes
+from ..model.destination import CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..model.distribution_roles import Dispatcher
-from ..model.lane_deliveries import Delivery, LaneMessages, content_bytes
-from ..model.model import CoreConsumer, LaneState, SelectorGroup, TargetList
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
 from .observer import ListEvents
@@ -100,7 +100,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         dispatch.held_bytes += charge
         number = consumer.delivered = consumer.delivered + 1
         delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, 1, number)
-        lane.in_flight[sequence] = delivery
+        lane.deliveries[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and (
             target.frontier < lane.published_end or target.references.count  # else all that remains came back
@@ -301,7 +301,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     def settle(self, delivery: Delivery) -> None:
         """Remove a delivery and its charge from the DispatchArea."""
         lane = delivery.lane
-        del lane.in_flight[delivery.sequence]
+        del lane.deliveries[delivery.sequence]
         body = delivery.held_body  # its charge is OVERHEAD_BYTES and content_bytes, written inline
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery.held_properties) + len(body)
         if lane.memory.is_common:
@@ -316,7 +316,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
         """Settle acknowledged deliveries of one lane. All belong to one consumer."""
-        in_flight, charge = lane.in_flight, OVERHEAD_BYTES * len(deliveries)
+        in_flight, charge = lane.deliveries, OVERHEAD_BYTES * len(deliveries)
         for delivery in deliveries:
             del in_flight[delivery.sequence]
             body = delivery.held_body  # content_bytes, written inline
@@ -403,7 +403,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             for memory in self._memories.of_patterns.values()
         ]
         assert self.dispatch_bytes_max == shares.dispatch_bytes_max - sum(kept)
-        in_flight = {id(delivery): delivery for lane in lanes for delivery in lane.in_flight.values()}
+        in_flight = {id(delivery): delivery for lane in lanes for delivery in lane.deliveries.values()}
         return sum(OVERHEAD_BYTES + content_bytes(delivery) for delivery in in_flight.values())
 
 
@@ -425,7 +425,7 @@ def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
 
 def _deliveries_of(consumer: CoreConsumer, lane: LaneState, taken: list[StoredMessage]) -> list[Delivery]:
     """Make deliveries of messages that have left their list with their charges. From now on they are in flight."""
-    counts, in_flight, number = lane.delivery_counts, lane.in_flight, consumer.delivered
+    counts, in_flight, number = lane.delivery_counts, lane.deliveries, consumer.delivered
     deliveries: list[Delivery] = []
     for sequence, properties, body, timestamp in taken:
         number += 1

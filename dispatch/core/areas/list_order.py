@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ....store.numbering import BEHIND_ALL
-from ..model.model import SelectorGroup, TargetList
+from ..model.destination import SelectorGroup, TargetList
 from ..model.non_persistent_lane_state import NonPersistentLaneState
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....store.environment.clock import Clock
-from ..model.model import TargetList
+from ..model.destination import TargetList
 
 TRIAL_SECONDS: Final = 0.01
 """Length of a trial."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
-from ..model.model import ConsumedDestination, LaneState, TargetList
+from ..model.destination import ConsumedDestination, LaneState, TargetList
 
 
 class ListEvents:

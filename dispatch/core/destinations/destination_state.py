@@ -14,7 +14,7 @@ from ....store.index.index import INDEX_LANE_BYTES
 from ....store.message_store import MessageStore
 from ....store.numbering import PRIORITIES
 from ..model.counting import NOTHING_COUNTED
-from ..model.model import LANE_STATE_BYTES, ConsumedDestination, DestinationStateParts, LaneState
+from ..model.destination import LANE_STATE_BYTES, ConsumedDestination, DestinationStateParts, LaneState
 from ..model.non_persistent_lane_state import NonPersistentLaneState
 from ..model.persistent_lane_state import PersistentLaneState
 

@@ -6,8 +6,8 @@ A record keeps this for the life of the queue.
 from __future__ import annotations
 
 from ....store.writers.destination_writer import DestinationWriter
+from ..model.destination import ConsumedDestination, Distribution
 from ..model.distribution_roles import AbstractDistributionChooser
-from ..model.model import ConsumedDestination, Distribution
 from ..monitor import Monitor
 from .overhead import MESSAGE_GROUPS_BYTES, DestinationOverhead
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....store.format.destination_table import DestinationTable
 from ....store.format.state_record import QUEUE
 from ....store.writers.destination_writer import DestinationWriter
-from ..model.model import DestinationStateParts
+from ..model.destination import DestinationStateParts
 from ..monitor import Monitor
 from .destination_opener import DestinationOpener
 from .destination_registry import DestinationRegistry

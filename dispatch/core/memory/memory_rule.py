@@ -1,4 +1,4 @@
-"""MemoryRule: the policy by which lists and caches share memory, and by which they keep or give back messages.
+"""MemoryRule: the rule by which lists and caches share memory, and by which they keep or give back messages.
 
 It makes the decisions that a store could also make differently; planning/rules.py has others to compare with it. The
 Watermarks carry out what it says about lists, and Reclaim what it says about giving back.
@@ -12,7 +12,7 @@ from ....cache.accounting.budget import Holder
 from ....cache.accounting.shares import Shares, high_watermark_bytes, high_watermarks
 from ....cache.messages.head_queue_cache import HeadQueueCache
 from ....cache.messages.pending_cache import PendingCache
-from ..model.model import TargetList
+from ..model.destination import TargetList
 
 
 class MemoryRule:

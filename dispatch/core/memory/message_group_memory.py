@@ -32,7 +32,7 @@ class MessageGroupMemory:
         self.owed_bytes = 0
         self._refused: dict[object, Callable[[], None]] = {}
 
-    def take_shares(self, limit_bytes: int) -> None:
+    def set_limit(self, limit_bytes: int) -> None:
         """Follow a new memory limit."""
         self.bound_bytes = min(limit_bytes // 16, HALTED_BYTES_MAX)
 

@@ -1,7 +1,7 @@
 """Reclaim: which lists and caches give memory back when it is wanted, and in which order.
 
 What of that a store could decide otherwise is in memory_rule.py, and how much each list should hold in watermarks.py. A
-message that leaves RAM is still on disk, so a crash changes nothing. The TargetArea has the lists.
+message that leaves RAM is still on disk, so a crash changes nothing. The Watermarks have the lists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ....cache.messages.message_cache import WORTH_BYTES, MessageCache
 from ....cache.messages.message_memory import MessageMemory
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
-from ..model.model import TargetList
+from ..model.destination import TargetList
 from .memory_owners import MemoryOwners
 
 

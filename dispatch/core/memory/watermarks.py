@@ -12,7 +12,7 @@ from ....cache.accounting.charge import charge_of
 from ....cache.accounting.shares import Shares, high_watermark_bytes
 from ....cache.messages.message_memory import MessageMemory, QuotaMemory
 from ....store.stored_message import StoredMessage
-from ..model.model import TargetList
+from ..model.destination import TargetList
 from .curve import Curve
 from .memory_owners import MemoryOwners
 from .reclaim import Reclaim
@@ -84,16 +84,16 @@ class Watermarks:
         self._bound_in_flight = bound_in_flight
         self._retry_waiters = retry_waiters
         self._measures = measures
-        # All lists, which the TargetArea begins and ends. Others only read it.
+        # All lists, which TargetLists begin and end. Others only read it.
         self.lists: dict[TargetList, None] = {}
         self.reclaim = Reclaim(memory, self.lists.keys())
         # How the memory limit is divided now.
         self.shares = shares
         # Observes the lists.
         self.watch = observer(self)
-        self.take_shares(shares)
+        self.set_shares(shares)
 
-    def take_shares(self, shares: Shares) -> None:
+    def set_shares(self, shares: Shares) -> None:
         """Set the memory limit, at first or anew, and give back what exceeds a share.
 
         O(messages given back + lists).
@@ -102,10 +102,10 @@ class Watermarks:
         patterns = memory.memories.of_patterns.values()
         self.shares = shares = self._memory_rule.divide(shares)
         for each in patterns:
-            each.take_quota(shares.quotas[each.quota.name])
+            each.set_quota(shares.quotas[each.quota.name])
         self._bound_in_flight(shares)
-        memory.message_group_memory.take_shares(shares.limit_bytes)
-        memory.overflow.take_shares(shares)
+        memory.message_group_memory.set_limit(shares.limit_bytes)
+        memory.overflow.set_shares(shares)
         make_room(0, None)
         make_room(0, None, least=0)
         memory.memories.common.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
@@ -183,7 +183,7 @@ class Watermarks:
         return limit_bytes
 
     def shorten(self, target: TargetList) -> None:
-        """See AbstractTargetArea.
+        """See AbstractTargetLists.
 
         The message that reaches over the high watermark stays, as a load brings one at least.
         """

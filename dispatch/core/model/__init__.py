@@ -1,7 +1,7 @@
 """What is dispatched: lanes, TargetLists, selector groups, consumers, deliveries, and the destination that joins them.
 
-`model.py` has the classes that point at each other. Above it are the two kinds of lane, persistent_lane_state.py and
-non_persistent_lane_state.py. Below it is what needs less: the state of each message of a lane (lane_deliveries.py), the
-contents of a list (list_contents.py), the members of a selector group (members.py), and whether a destination is open
-(lifecycle.py).
+`destination.py` has the classes that point at each other. Above it are the two kinds of lane,
+persistent_lane_state.py and non_persistent_lane_state.py. Below it is what needs less: deliveries with the state of
+each message of a lane (delivery.py), the contents of a list (list_contents.py), the members of a selector group
+(members.py), and whether a destination is open (lifecycle.py).
 """

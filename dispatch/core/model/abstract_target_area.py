@@ -1,6 +1,6 @@
-"""AbstractTargetArea: what lanes, lists and destinations ask of the TargetArea, which keeps all lists of a store.
+"""AbstractTargetArea, which lanes and lists call, and AbstractTargetLists, which destinations and their lanes call.
 
-Lanes and lists are type parameters here, because this contract only passes them on.
+Lanes and lists are type parameters here, because these contracts only pass them on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from ....store.stored_message import StoredMessage
-from .lane_deliveries import LaneMessages
+from .delivery import LaneMessages
 from .list_supply import ListSupply
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
@@ -26,32 +26,36 @@ class AbstractTargetArea(ABC, Generic[LaneT, ListT]):
 
     @abstractmethod
     def offer_slice(self, lane: LaneT, messages: Sequence[StoredMessage]) -> None:
-        """Publish messages that arrived, and offer each in turn as offer_arrival does."""
+        """Offer messages that arrived, each in turn as offer_arrival does, and move the published end along."""
 
     @abstractmethod
     def offer_unloaded(self, lane: LaneT, end: int) -> None:
-        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
+        """Offer everything before `end` to the lists. New messages among it are not in RAM, or not due yet."""
 
     @abstractmethod
     def pass_holes(self, lane: LaneT, first: int) -> None:
         """Let lists go on at `first`, because no message lies between it and what is published."""
 
     @abstractmethod
-    def add_lane(self, lane: LaneT) -> None:
-        """Give each selector group of the queue a list over a new lane."""
-
-    @abstractmethod
     def pass_unreadable(self, lane: LaneT, sequence: int) -> None:
         """Remember a message that was skipped because it can't be read."""
-
-    @abstractmethod
-    def shorten(self, target: ListT) -> None:
-        """Cut a list to the bytes that its lane allows; the rest goes to the lane's cache."""
 
     @abstractmethod
     def try_again(self, target: ListT) -> None:
         """Load for a list that was given up for want of memory, if enough is free now."""
 
+
+class AbstractTargetLists(ABC, Generic[LaneT, ListT]):
+    """The interface of the TargetLists that destinations and their lanes call. The state lock guards it."""
+
+    @abstractmethod
+    def add_lane(self, lane: LaneT) -> None:
+        """Give each selector group of the queue a list over a new lane."""
+
     @abstractmethod
     def on_lane_gone(self, lane: LaneT) -> None:
         """Note that a lane has ended."""
+
+    @abstractmethod
+    def shorten(self, target: ListT) -> None:
+        """Cut a list to the bytes that its lane allows; the rest goes to the lane's cache."""

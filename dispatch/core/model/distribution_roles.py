@@ -3,8 +3,8 @@
 A distribution says which consumer of a destination gets which message. It hands out (Dispatcher), says who takes part
 (MemberCoordinator), is told what happens to messages (LaneListener) and answers explanations (Explainer). An
 AbstractDistributionChooser chooses the distribution of each destination. Destinations, lanes, selector groups and
-consumers are type parameters here, because these contracts only pass them on. `Distribution` in model.py says what they
-are.
+consumers are type parameters here, because these contracts only pass them on. `Distribution` in
+destination.py says what they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ....store.compiler import trait
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from .lane_deliveries import Delivery, LaneMessages, MemberConsumer
+from .delivery import Delivery, LaneMessages, MemberConsumer
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
 ConsumerT = TypeVar("ConsumerT", bound=MemberConsumer)
@@ -82,6 +82,9 @@ class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
     @abstractmethod
     def make_selector_group(self, destination: DestinationT, selector: Selector | None) -> SelectorGroupT:
         """Return a new selector group of the queue."""
+
+    def adopt_consumers(self, destination: DestinationT) -> None:
+        """Have the consumers of a destination join that had the ordinary distribution. This is its distribution now."""
 
     def own_selector_groups(self) -> Iterable[SelectorGroupT]:
         """Return the selector groups that belong to a single consumer, beside those of the queue."""

@@ -18,7 +18,7 @@ from enum import Enum
 from ....store.errors import Closed
 from ...admission.limits import DestinationLimits, LimitedDestination
 from .counting import NOTHING_COUNTED, DestinationTotals, EarlierCounts
-from .lane_deliveries import LaneMessages
+from .delivery import LaneMessages
 
 
 class Lifecycle(Enum):

@@ -1,10 +1,12 @@
-"""ListSupply: how much a TargetList may hold, and how fast its consumers take from it.
+"""ListSupply: how much a TargetList may hold, who pays for it, and how fast its consumers take from it.
 
 Watermarks sets its marks, the loader keeps the direct messages between them, and once a second the rate of taking is
 measured. This class does not know the lane or the consumers.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ....cache.accounting.overdraft import Overdraft
 from ....cache.accounting.shares import (
@@ -13,14 +15,17 @@ from ....cache.accounting.shares import (
     UNMEASURED_BYTES_PER_SECOND,
     read_ahead_bytes,
 )
+from ....cache.messages.message_memory import MessageMemory
 from ....store.numbering import UNLIMITED
-from .list_contents import ListContents
+from ....store.stored_message import StoredMessage
+from .list_contents import NO_MESSAGES, ListContents
 
 
 class ListSupply(ListContents):
     """The contents of a list, their bounds, and how long they will last. The state lock guards it."""
 
     __slots__ = (
+        "memory",
         "high_watermark_bytes",
         "read_ahead_bytes",
         "low_watermark_bytes",
@@ -33,10 +38,12 @@ class ListSupply(ListContents):
         "bytes_per_second",
     )
 
-    def __init__(self, consumer_memory: Overdraft) -> None:
+    def __init__(self, consumer_memory: Overdraft, memory: MessageMemory) -> None:
         """Make an empty list. consumer_memory: see ListContents."""
         super().__init__(consumer_memory)
-        # Most bytes of direct messages; 0 until TargetArea.begin_list grants the list a share of memory.
+        # The memory that its messages are charged to.
+        self.memory = memory
+        # Most bytes of direct messages; 0 until TargetLists.begin_list grants the list a share of memory.
         self.high_watermark_bytes = 0
         # The loader reads from disk up to this many bytes; from the caches it takes up to the high watermark.
         self.read_ahead_bytes = 0
@@ -69,6 +76,20 @@ class ListSupply(ListContents):
         """How many seconds the direct messages last at that rate."""
         return self.direct_bytes / self.bytes_per_second
 
+    def admit(self, messages: Sequence[StoredMessage], charge: int) -> bool:
+        """Take in arrivals at the frontier if they fit under the high watermark and the budget has room.
+
+        Return whether they were taken in, all or none. charge: that of the messages. Requires: there are no references.
+        """
+        if self.direct_bytes + charge > self.high_watermark_bytes or not self.memory.lists_holder.reserve(charge):
+            return False
+        if self.direct is NO_MESSAGES:
+            self.own_direct()
+        self.direct.extend(messages)
+        self.direct_bytes += charge
+        self.frontier = messages[-1][0] + 1
+        return True
+
     def pass_first(self) -> int:
         """Remove the first direct message, to be handed out or assigned; return its charge, which the caller takes
         over.
@@ -76,6 +97,15 @@ class ListSupply(ListContents):
         charge = self.drop_first()
         self.taken_bytes += charge
         return charge
+
+    def move_first_to(self, other: ListSupply) -> None:
+        """Move the first direct message, with its charge, to the end of another list over the same lane."""
+        message = self.direct[0]
+        other.append(message, self.pass_first())
+
+    def release(self, charge: int) -> None:
+        """Release the charge of messages that leave RAM."""
+        self.memory.lists_holder.release(charge)
 
     def note_wanted(self, wanted_bytes: int) -> None:
         """Note how much memory its load needs: if there is too little, the list waits until so much is free."""

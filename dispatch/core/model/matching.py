@@ -21,7 +21,7 @@ from ....store.numbering import BLOCK_MASK
 from ....store.stored_message import StoredMessage, sequence_of
 from ...selectors.selector import Selector
 from .contracts import MessageSource
-from .lane_deliveries import LaneMessages
+from .delivery import LaneMessages
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
 _body_of: Final[Callable[[StoredMessage], bytes | None]] = itemgetter(2)

@@ -1,6 +1,7 @@
 """SelectorGroupMembers: who is in a selector group, how they wait, and in which order they are woken.
 
-What they take from is not said here: a SelectorGroup (model.py) is its members and their lists. Nothing here is stored.
+What they take from is not said here: a SelectorGroup (destination.py) is its members and their lists. Nothing here is
+stored.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Generic, TypeVar
 
 from ....store.environment.locks import UNAWAITED, OwnedLock, condition_of
 from ...selectors.selector import Selector
-from .lane_deliveries import MemberConsumer
+from .delivery import MemberConsumer
 from .matching import SelectorMatcher
 
 ConsumerT = TypeVar("ConsumerT", bound=MemberConsumer)
@@ -65,7 +66,7 @@ class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
             assert consumer is self._only
             self._only = None
 
-    def take_consumers(self, before: SelectorGroupMembers[ConsumerT]) -> None:
+    def inherit_consumers(self, before: SelectorGroupMembers[ConsumerT]) -> None:
         """Take over the consumers of a selector group that this one replaces. O(1)."""
         self._only, self._all = before._only, before._all
 
@@ -114,6 +115,14 @@ class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
             self.arrived.notify(messages)
         if self.is_armed:
             self.call_armed(ready)
+
+    def wake_takes(self) -> None:
+        """Have every take that waits look again, because who gets what has changed. Requires: the lock."""
+        self.arrived.notify_all()
+
+    def wake_another_take(self) -> None:
+        """Wake one more take, because one that was woken takes nothing. Requires: the lock."""
+        self.arrived.notify()
 
     def call_armed(self, ready: list[Callable[[], None]]) -> None:
         """Add the callbacks of consumers that wait for a message to ready. Requires: the lock."""

@@ -17,9 +17,9 @@ from ....store.stored_message import StoredMessage
 from ....store.tmp.non_persistent_lane import NonPersistentLane
 from ....store.tmp.spilled_message import TmpRegion
 from .contracts import BackingStore
-from .lane_deliveries import Delivery, is_lazy, message_of
+from .delivery import Delivery, is_lazy, message_of
+from .destination import ConsumedDestination, LaneState, TargetList
 from .load import Load
-from .model import ConsumedDestination, LaneState, TargetList
 from .pager import Pager
 
 NON_PERSISTENT_LANE_BYTES: Final = 3072
@@ -65,7 +65,7 @@ class NonPersistentLaneState(LaneState):
         store: BackingStore[NonPersistentLane, TmpRegion] = overflow
         self.backing_store = store
         self.caches = overflow.caches_of(pending_lane)
-        self.pager = TmpPager(pending_lane, overflow, self.in_flight)
+        self.pager = TmpPager(pending_lane, overflow, self.deliveries)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
             cache.register_keeper(pending_lane.number, self.pager.page_out_at_once)
 
@@ -90,7 +90,7 @@ class NonPersistentLaneState(LaneState):
         message = (sequence, properties, body, timestamp)
         sole = self.sole_list
         if sole is not None and sole.frontier == sequence and not sole.references.count:
-            # An inline copy of TargetList.admit and of charge_of_size.
+            # An inline copy of ListSupply.admit and of charge_of_size.
             charge = length + OVERHEAD_BYTES
             behind = sequence + 1
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
@@ -169,11 +169,6 @@ class NonPersistentLaneState(LaneState):
         if not self.memory.pending_cache.admit(number, message, is_near=is_near):
             self.overflow.take_in(self.non_persistent_lane, message)
 
-    def arrive(self, message: StoredMessage) -> None:
-        """Let a message arrive if there is not just one list. Requires: the message was admitted."""
-        self.published_end = message[0] + 1
-        self._offer(message, is_spilled=self.non_persistent_lane.is_spilled(message[0]))
-
     def _offer(self, message: StoredMessage, *, is_spilled: bool) -> None:
         """Offer a message to the lists and the HeadQueueCache, and keep it for those who reach it later."""
         sequence, pending_lane, target_area = message[0], self.non_persistent_lane, self.target_area
@@ -189,7 +184,7 @@ class NonPersistentLaneState(LaneState):
 
     def give_up(self, sequence: int) -> None:
         """Give up a message that can no longer be read, unless it is in flight."""
-        if sequence not in self.in_flight:
+        if sequence not in self.deliveries:
             self.overflow.acknowledge(self.non_persistent_lane, sequence, sequence)
 
     def peek(self, sequence: int) -> StoredMessage | None:
@@ -199,7 +194,7 @@ class NonPersistentLaneState(LaneState):
             message = cache.peek(self.pending_lane.number, sequence)
             if message is not None:
                 return message
-        delivery = self.in_flight.get(sequence)
+        delivery = self.deliveries.get(sequence)
         if delivery is not None and not is_lazy(delivery):
             return message_of(delivery)
         # A message that came back may be in another list.
@@ -210,16 +205,16 @@ class NonPersistentLaneState(LaneState):
 class TmpPager(Pager):
     """Moves messages of a non-persistent lane from RAM to tmp-storage. The state lock guards it."""
 
-    __slots__ = ("_pending_lane", "_overflow", "_in_flight")
+    __slots__ = ("_pending_lane", "_overflow", "_deliveries")
 
-    def __init__(self, pending_lane: NonPersistentLane, overflow: Overflow, in_flight: Mapping[int, Delivery]) -> None:
+    def __init__(self, pending_lane: NonPersistentLane, overflow: Overflow, deliveries: Mapping[int, Delivery]) -> None:
         """Make the pager of a lane.
 
-        in_flight: the deliveries of the lane, by sequence.
+        deliveries: those of the lane that are in flight, by sequence.
         """
         self._pending_lane = pending_lane
         self._overflow = overflow
-        self._in_flight = in_flight
+        self._deliveries = deliveries
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
         """Put messages in the line of those that are spilled next."""
@@ -261,7 +256,7 @@ class TmpPager(Pager):
                 missing &= missing - 1
                 if sequence in load.held:
                     continue
-                if sequence in self._in_flight:
+                if sequence in self._deliveries:
                     in_flight.append(sequence)
                     self._pending_lane.is_copied = True
                     continue

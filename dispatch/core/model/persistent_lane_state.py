@@ -17,8 +17,8 @@ from ....store.index.journaled_lane import JournaledLane
 from ....store.index.pending_lane import PendingLane
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
+from .destination import ConsumedDestination, LaneState
 from .matching import NO_NAMES
-from .model import ConsumedDestination, LaneState
 
 
 class PersistentLaneState(LaneState):
@@ -53,7 +53,10 @@ class PersistentLaneState(LaneState):
     # ------------------------------------------------------------------ arrivals
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Let a slice arrive, as a whole if the only list of the lane has room for it."""
+        """Let a slice that is published arrive, as a whole if the only list of the lane has room for it.
+
+        charge: that of the messages; None: compute it. This never waits for memory: at worst messages stay references.
+        """
         sole = self.sole_list
         if sole is None:
             if self.destination.selector_groups:
@@ -78,7 +81,7 @@ class PersistentLaneState(LaneState):
         sole.selector_group.wake_for(len(messages), self.destination.monitor.deferred)
 
     def arrive(self, message: StoredMessage) -> None:
-        """Let a stored message be dispatched. What waited for a sync is offered by `arrive_many` first."""
+        """Let a message that is published arrive. What waited for a sync comes by `arrive_many` first."""
         sequence = message[0]
         behind = self.published_end = sequence + 1
         sole = self.sole_list
@@ -86,7 +89,7 @@ class PersistentLaneState(LaneState):
             self.target_area.offer_arrival(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
-            # An inline copy of TargetList.admit and of charge_of: all that waits for no sync passes here.
+            # An inline copy of ListSupply.admit and of charge_of: all that waits for no sync passes here.
             body = message[2]
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
@@ -110,7 +113,7 @@ class PersistentLaneState(LaneState):
         """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
         pending_lane = self.pending_lane
         assert isinstance(pending_lane, JournaledLane)
-        return self.parts.message_store.quarantine(pending_lane, sequence)
+        return self.store_parts.message_store.quarantine(pending_lane, sequence)
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
@@ -121,15 +124,15 @@ class PersistentLaneState(LaneState):
         """Return where the next message may be that a selector matches, by the fingerprints of the index."""
         if not names:
             return super().next_candidate(selector, names, sequence)
-        return self.parts.message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
+        return self.store_parts.message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """Let the index keep fingerprints of the headers that were examined."""
-        self.parts.message_store.note_survey(self.destination_lane, survey)
+        self.store_parts.message_store.note_survey(self.destination_lane, survey)
 
     def make_survey_room(self) -> None:
         """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
-        self.parts.message_store.make_fingerprint_room()
+        self.store_parts.message_store.make_fingerprint_room()
 
     def give_up(self, sequence: int) -> None:
         """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""

@@ -17,9 +17,9 @@ from typing import Final
 from ....cache.accounting.budget import Budget, Holder
 from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
-from ..areas.target_area import TargetArea
-from ..model.lane_deliveries import Delivery, mark_late
-from ..model.model import ConsumedDestination, CoreConsumer, LaneState, consumer_of, lane_of
+from ..memory.reclaim import Reclaim
+from ..model.delivery import Delivery, LaneMessages, mark_late
+from ..model.destination import ConsumedDestination, CoreConsumer, LaneState, consumer_of
 from ..monitor import Monitor
 from .redelivery import Redelivery
 
@@ -41,7 +41,7 @@ Each one counts all late deliveries since the last one.
 STALE_MIN: Final = 64
 """So many extended deliveries are kept before those that are settled are looked for and forgotten."""
 
-_Key = tuple[LaneState, int]
+_Key = tuple[LaneMessages, int]
 
 
 class _Watched:
@@ -97,7 +97,7 @@ class AckDeadlines:
     def __init__(
         self,
         monitor: Monitor,
-        target_area: TargetArea,
+        reclaim: Reclaim,
         redelivery: Redelivery,
         budget: Budget,
         holder: Holder,
@@ -107,7 +107,7 @@ class AckDeadlines:
     ) -> None:
         """has_background: a thread calls `release_due` in time, so that no caller has to."""
         self._monitor = monitor
-        self._target_area = target_area
+        self._reclaim = reclaim
         self._redelivery = redelivery
         self._budget = budget
         self._holder = holder
@@ -169,11 +169,11 @@ class AckDeadlines:
         if len(extended) + len(deliveries) > watched.prune_at:
             self._prune(consumer, watched)
             watched.prune_at = max(STALE_MIN, 2 * (len(extended) + len(deliveries)))
-        fresh = sum((lane_of(held), held.sequence) not in extended for held in deliveries)
+        fresh = sum((held.lane, held.sequence) not in extended for held in deliveries)
         self._charge(EXTENSION_BYTES * fresh)
         until = self._monitor.monotonic() + seconds
         for delivery in deliveries:
-            extended[lane_of(delivery), delivery.sequence] = delivery.number, until
+            extended[delivery.lane, delivery.sequence] = delivery.number, until
         self._next_extended = min(self._next_extended, until)
         if until < self.next_look:
             self.next_look = until
@@ -181,7 +181,7 @@ class AckDeadlines:
 
     def _charge(self, charge_bytes: int) -> None:
         if charge_bytes and not self._holder.reserve(charge_bytes):
-            self._target_area.make_room(charge_bytes, None)
+            self._reclaim.make_room(charge_bytes, None)
             if not self._holder.reserve(charge_bytes):
                 raise StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
 
@@ -263,7 +263,7 @@ class AckDeadlines:
         first.
         """
         waiting = set(limits)
-        for delivery in lane.in_flight.values():
+        for delivery in lane.deliveries.values():
             consumer = consumer_of(delivery)
             limit = limits.get(consumer)
             if limit is None:
@@ -281,7 +281,7 @@ class AckDeadlines:
         extended = self._watched[consumer_of(delivery)].extended
         if not extended:
             return False
-        extension = extended.get((lane_of(delivery), delivery.sequence))
+        extension = extended.get((delivery.lane, delivery.sequence))
         return extension is not None and extension[0] == delivery.number
 
     def _collect_extended(self, now: float, late: list[Delivery]) -> None:
@@ -294,7 +294,7 @@ class AckDeadlines:
             for key in passed[: max(RETURNED_MAX - len(late), 0)]:
                 del extended[key]
                 self._holder.release(EXTENSION_BYTES)
-                late.append(key[0].in_flight[key[1]])
+                late.append(key[0].deliveries[key[1]])
             if extended:
                 self._next_extended = min(self._next_extended, min(until for _, until in extended.values()))
 
@@ -309,7 +309,7 @@ class AckDeadlines:
         self._redelivery.return_failed(late, 0.0)
         for delivery in late:
             mark_late(delivery)
-        for consumer in dict.fromkeys(consumer_of(delivery) for delivery in late):
+        for consumer in dict.fromkeys(delivery.consumer for delivery in late):
             consumer.try_again()
         self._untold += len(late)
         if now - self._told_at >= TOLD_AGAIN_SECONDS:
@@ -336,5 +336,5 @@ class AckDeadlines:
 
 
 def _is_held(consumer: CoreConsumer, key: _Key, delivery_number: int) -> bool:
-    delivery = key[0].in_flight.get(key[1])
-    return delivery is not None and consumer_of(delivery) is consumer and delivery.number == delivery_number
+    delivery = key[0].deliveries.get(key[1])
+    return delivery is not None and delivery.consumer is consumer and delivery.number == delivery_number

@@ -16,7 +16,7 @@ from ....store.index.index import Index
 from ....store.numbering import BLOCK_MESSAGES
 from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
-from ..model.model import LaneState
+from ..model.destination import LaneState
 
 RELEASE_BLOCKS: Final = 16
 """Most blocks of a lane that one call releases: up to 8,192 messages, which takes a few milliseconds."""

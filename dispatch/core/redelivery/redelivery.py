@@ -15,8 +15,8 @@ from ...config.policies import Policies
 from ...config.redelivery_delays import RedeliveryRule
 from ..areas.dispatch_area import DispatchArea
 from ..areas.target_area import TargetArea
-from ..model.lane_deliveries import Delivery, counted_runs, is_seen, message_of
-from ..model.model import LaneState, lane_of
+from ..model.delivery import Delivery, counted_runs, is_seen, message_of
+from ..model.destination import LaneState, lane_of
 from .delayed_redelivery import DelayedRedelivery
 
 

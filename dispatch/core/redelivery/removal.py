@@ -14,7 +14,8 @@ from ....store.errors import ForebayError
 from ....store.state.transactions import Branches
 from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
-from ..model.model import LaneState
+from ..areas.target_lists import TargetLists
+from ..model.destination import LaneState
 from .delayed_redelivery import DelayedRedelivery
 
 RUN_MESSAGES_MAX: Final = (1 << 32) - 1
@@ -28,15 +29,18 @@ class Removals:
     LaneState.is_free.
     """
 
-    def __init__(self, branches: Branches, target_area: TargetArea, delayed: DelayedRedelivery) -> None:
+    def __init__(
+        self, branches: Branches, target_area: TargetArea, target_lists: TargetLists, delayed: DelayedRedelivery
+    ) -> None:
         self._branches = branches
         self._target_area = target_area
+        self._target_lists = target_lists
         self._delayed = delayed
 
     def held(self, lane: LaneState) -> SequenceSet:
         """Return the messages of a lane that are in flight or in a transaction. O(in flight)."""
         held = self._branches.acknowledged_in(lane.pending_lane.number)
-        for sequence in sorted(lane.in_flight):
+        for sequence in sorted(lane.deliveries):
             held.add(sequence, sequence)
         return held
 
@@ -65,7 +69,7 @@ class Removals:
         return [
             sequence
             for sequence in range(first, last + 1)
-            if lane.pending_lane.is_pending(sequence) and sequence not in lane.in_flight and sequence not in decided
+            if lane.pending_lane.is_pending(sequence) and sequence not in lane.deliveries and sequence not in decided
         ]
 
     def remove(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -97,12 +101,11 @@ class Removals:
         """Empty a lane that is about to go, so that senders, loads and deliveries that still know it find nothing in
         it.
         """
-        target_area = self._target_area
         everything = SequenceSet()
         everything.add(0, max(lane.published_end, lane.pending_lane.next_sequence))
         self._delayed.cancel(lane, everything)
-        target_area.forget(lane, everything)
-        target_area.on_lane_gone(lane)
+        self._target_area.forget(lane, everything)
+        self._target_lists.on_lane_gone(lane)
         memory = lane.memory
         caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         for cache in caches:

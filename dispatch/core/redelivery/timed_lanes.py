@@ -11,7 +11,7 @@ from math import inf
 
 from ....store.format.times import DUE, NEVER, has_times, times_of
 from ..areas.target_area import TargetArea
-from ..model.model import ConsumedDestination, LaneState
+from ..model.destination import ConsumedDestination, LaneState
 from ..monitor import Monitor
 from .delayed_redelivery import RELEASE_BLOCKS
 

@@ -16,13 +16,13 @@ from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
+from ...core.areas.target_lists import TargetLists
 from ...core.memory.memory_owners import MemoryOwners
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.message_group_memory import MessageGroupMemory
 from ...core.memory.watermarks import Watermarks
-from ...core.model.lane_reader import LaneReader
-from ...core.model.lane_state_parts import LaneStateParts
-from ...core.model.model import DestinationStateParts
+from ...core.model.destination import DestinationStateParts
+from ...core.model.lane_reader import LaneReader, LaneStateParts
 from ...distribution.distribution_chooser import DistributionChooser
 from ...distribution.distribution_parts import DistributionParts
 from ..curve_watch import CurveWatch
@@ -42,6 +42,7 @@ class AreaLayer:
     dispatch_area: DispatchArea
     watermarks: Watermarks
     target_area: TargetArea
+    target_lists: TargetLists
     distribution_chooser: DistributionChooser
     destination_state_parts: DestinationStateParts
     """What open destinations and their lanes are made with."""
@@ -91,10 +92,12 @@ def make_areas(
         retry_waiters=dispatch_area.retry_waiters,
         measures=traffic.measures,
     )
-    target_area = TargetArea(foundation.monitor, memory, watermarks, loads, dispatch_area, late_calls, traffic=traffic)
-    late_calls.target_area = target_area
+    late_calls.reclaim = watermarks.reclaim
+    target_area = TargetArea(foundation.monitor, loads, dispatch_area, traffic)
+    target_lists = TargetLists(memory, watermarks, loads, dispatch_area, late_calls, traffic)
     distributions = DistributionParts(
         target_area=target_area,
+        target_lists=target_lists,
         dispatch_area=dispatch_area,
         loads=loads,
         consumer_memory=memory.consumer_memory,
@@ -107,9 +110,11 @@ def make_areas(
         dispatch_area=dispatch_area,
         watermarks=watermarks,
         target_area=target_area,
+        target_lists=target_lists,
         distribution_chooser=distribution_chooser,
         destination_state_parts=DestinationStateParts(
             target_area=target_area,
+            target_lists=target_lists,
             distribution_chooser=distribution_chooser,
             monitor=foundation.monitor,
             memories=memory.memories,

@@ -14,9 +14,9 @@ def make_audit(layers: Layers) -> LedgerAudit:
         layers.foundation.budget,
         layers.admin.browsers,
         [
-            areas.target_area,
+            areas.target_lists,
             # Before the store, because looking at subscriptions opens lanes, which the store is charged for.
-            DestinationAudit(layers.open_destinations, areas.memory, areas.target_area),
+            DestinationAudit(layers.open_destinations, areas.memory, areas.target_lists),
             layers.store_layer,
             layers.redelivery_layer,
             layers.core,

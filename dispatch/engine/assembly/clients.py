@@ -57,7 +57,9 @@ def make_clients(
     parts = _make_consumer_parts(
         foundation, store_layer, areas, redelivery_layer, core, dead_lettering.rejections, registry
     )
-    consumers = ConsumerFactory(parts, registry, areas.target_area, areas.distribution_chooser, core.overhead)
+    consumers = ConsumerFactory(
+        parts, registry, areas.target_area, areas.target_lists, areas.distribution_chooser, core.overhead
+    )
     topic_layer = make_topic_layer(
         core.owners,
         store_layer.directory,

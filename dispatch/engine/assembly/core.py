@@ -73,7 +73,7 @@ def make_core(
         partial(foundation.background_requests.leave_checkpoint, directory.message_store),
     )
     transactions = _make_transactions(foundation, store_layer, areas, redelivery_layer, publisher, confirmer)
-    removals = Removals(directory.branches, areas.target_area, redelivery_layer.delayed)
+    removals = Removals(directory.branches, areas.target_area, areas.target_lists, redelivery_layer.delayed)
     closable = ClosableDestinations(transactions.destination_numbers)
     overhead = _make_overhead(foundation, areas, closable)
     lanes = _make_lanes(foundation, store_layer, areas, redelivery_layer, overhead, removals)
@@ -104,7 +104,7 @@ def make_core(
         owners=CoreOwners(
             monitor=monitor,
             policies=foundation.policies,
-            target_area=areas.target_area,
+            target_lists=areas.target_lists,
             destination_state_parts=areas.destination_state_parts,
             watermarks=areas.watermarks,
             dispatch_area=areas.dispatch_area,
@@ -129,7 +129,7 @@ def _make_overhead(
     foundation: FoundationLayer, areas: AreaLayer, closable: ClosableDestinations
 ) -> DestinationOverhead:
     return DestinationOverhead(
-        areas.target_area,
+        areas.target_lists,
         areas.watermarks,
         foundation.budget,
         foundation.destination_memory,
@@ -141,7 +141,7 @@ def _make_overhead(
 def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> EagerLoader:
     return EagerLoader(
         foundation.monitor,
-        areas.target_area,
+        areas.target_lists,
         areas.watermarks,
         areas.dispatch_area,
         areas.loads,
@@ -174,7 +174,7 @@ def _make_transactions(
     confirmer: ThreadConfirmer,
 ) -> TransactionRegistry:
     directory, budget = store_layer.directory, foundation.budget
-    memory = TransactionMemory(budget.holder(holder_names.TRANSACTIONS), budget, areas.target_area)
+    memory = TransactionMemory(budget.holder(holder_names.TRANSACTIONS), budget, areas.watermarks.reclaim)
     staging = Staging(
         transaction_writer=directory.transaction_writer,
         dispatch_area=areas.dispatch_area,
@@ -212,7 +212,7 @@ def _make_lanes(
         monitor=foundation.monitor,
         message_store=store_layer.directory.message_store,
         epoch=store_layer.directory.journal.epoch,
-        target_area=areas.target_area,
+        target_lists=areas.target_lists,
         memory=areas.memory,
         overhead=overhead,
         timed=redelivery_layer.timed,

@@ -12,7 +12,7 @@ from ...admin.oldest import OldestMessages
 from ...admin.quarantine import Quarantine
 from ...consumer.stuck import StuckConsumers
 from ...core.destinations.queue_state import QueueState
-from ...core.model.model import CoreConsumer
+from ...core.model.destination import CoreConsumer
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
 from ...topics.subscriptions.open_subscriptions import OpenSubscriptions
@@ -176,7 +176,7 @@ def _make_resizing(layers: Layers) -> Resizing:
         index=directory.index,
         metadata_store=directory.metadata_store,
         budget=foundation.budget,
-        target_area=layers.areas.target_area,
+        reclaim=layers.areas.watermarks.reclaim,
         shares=foundation.shares,
     )
     return Resizing(
@@ -184,7 +184,7 @@ def _make_resizing(layers: Layers) -> Resizing:
         message_store=directory.message_store,
         index_fit=index_fit,
         budget=foundation.budget,
-        target_area=layers.areas.target_area,
+        target_lists=layers.areas.target_lists,
         watermarks=layers.areas.watermarks,
         sender_parts=layers.clients.sender_parts,
         windows=layers.store_layer.windows,

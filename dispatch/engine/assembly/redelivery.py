@@ -54,7 +54,7 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
     redelivery = Redelivery(target_area, areas.dispatch_area, delayed, policies, wake_maintenance)
     deadlines = AckDeadlines(
         monitor,
-        target_area,
+        areas.watermarks.reclaim,
         redelivery,
         foundation.budget,
         foundation.budget.holder(holder_names.DEADLINES),

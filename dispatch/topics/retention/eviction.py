@@ -15,7 +15,7 @@ from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.policy import Eviction
-from ...core.model.model import LaneState
+from ...core.model.destination import LaneState
 from ...core.model.non_persistent_lane_state import NonPersistentLaneState
 from ...core.redelivery.removal import Removals
 from ..arrivals import ArrivalOrder, Run
@@ -147,6 +147,6 @@ class Evictor(EvictionRule):
         waiting = subscription.depth
         for lane in subscription.all_lanes():
             unmatched = lane.unmatched.count if lane.unmatched is not None else 0
-            held = len(lane.in_flight) + lane.parked.count
+            held = len(lane.deliveries) + lane.parked.count
             waiting -= held + unmatched + lane.pending_lane.next_sequence - lane.published_end
         return waiting

@@ -17,9 +17,9 @@ from ....store.index.subscriptions import Subscriber
 from ....store.message_store import MessageStore
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policy import matches
-from ...core.areas.target_area import TargetArea
+from ...core.areas.target_lists import TargetLists
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
-from ...core.model.model import DestinationStateParts, LaneState, SelectorGroup
+from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup
 from ...core.model.persistent_lane_state import PersistentLaneState
 from ...distribution.round_robin import RoundRobinDistribution
 from ...selectors.selector import Selector
@@ -34,12 +34,12 @@ class PatternRegistry:
 
     def __init__(
         self,
-        target_area: TargetArea,
+        target_lists: TargetLists,
         destination_state_parts: DestinationStateParts,
         writer: SubscriptionWriter,
         subscriptions: OpenSubscriptions,
     ) -> None:
-        self._target_area = target_area
+        self._target_lists = target_lists
         self._destination_state_parts = destination_state_parts
         self._writer = writer
         self._subscriptions = subscriptions
@@ -74,10 +74,10 @@ class PatternRegistry:
         text = selector.text if selector is not None else None
         subscriber = self._writer.subscribe(topic.number, None, text)
         member = PatternMemberState(topic, subscriber, selector, pattern_state)
-        pattern_state.take_in(member)
+        pattern_state.add_member(member)
         self._subscriptions.begin(member)
         self._subscriptions.go_online(member, is_shared=False)
-        self._target_area.subscribe(member, selector)
+        self._target_lists.subscribe(member, selector)
 
 
 class PatternState(NamedDestinationState):
@@ -105,8 +105,8 @@ class PatternState(NamedDestinationState):
         assert isinstance(self.distribution, RoundRobinDistribution)
         self.round_robin = self.distribution
 
-    def take_in(self, member: PatternMemberState) -> None:
-        """Have one more member. If it is the first with limits, the consumer's acks tell its senders from now on."""
+    def add_member(self, member: PatternMemberState) -> None:
+        """Add a member. If it is the first with limits, the consumer's acks tell its senders from now on."""
         self.members[member.topic.number] = member
         if member.is_limited and not self._has_limits:
             self._has_limits = True

@@ -214,7 +214,7 @@ def test_who_needs_memory_while_its_first_messages_are_read_is_told_that_it_has_
 
     def interrupted(regions: object) -> object:
         assert held_bytes(bay) > 0, "what is being read is charged"
-        bay.target_area.make_room(budget.free_bytes + 1, None)
+        bay.reclaim.make_room(budget.free_bytes + 1, None)
         return read(regions)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bay.store.message_store, "read", interrupted)
@@ -341,7 +341,7 @@ def test_it_returns_when_memory_is_plentiful_again_and_not_before() -> None:
     bay = SimulatedBay(memory_limit="16MiB", checkpoint_interval_seconds=600.0)
     ids = fill(bay, 2 * MANY)
     host = bay.budget.holder("host")
-    bay.target_area.make_room(bay.budget.limit_bytes, None)
+    bay.reclaim.make_room(bay.budget.limit_bytes, None)
     assert held_bytes(bay) == 0
     host.reserve(bay.budget.free_bytes * 3 // 4)
     for _ in range(3):

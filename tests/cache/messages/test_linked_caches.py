@@ -37,14 +37,14 @@ def full_bay() -> SimulatedBay:
 
 def test_memory_is_given_back_in_a_fixed_order() -> None:
     bay = full_bay()
-    target_area, budget = bay.target_area, bay.budget
+    reclaim, budget = bay.reclaim, bay.budget
     for at, name in enumerate(ORDER):
         before = held(bay)
-        target_area.make_room(budget.free_bytes + before[at] // 2, None)
+        reclaim.make_room(budget.free_bytes + before[at] // 2, None)
         after = held(bay)
         assert before[at] // 4 < after[at] < before[at], name
         assert after[at + 1 :] == before[at + 1 :], f"before {name} is empty nobody else gives"
-        target_area.make_room(budget.free_bytes + after[at], None)
+        reclaim.make_room(budget.free_bytes + after[at], None)
         assert held(bay)[at] <= 2 * KIB, "a list keeps one message"
     bay.check()
 
@@ -55,7 +55,7 @@ def test_one_message_of_each_list_stays_for_a_ready_consumer() -> None:
         fill(bay, 10, f"q{number}")
         bay.queue(f"q{number}").subscribe()
     bay.bay.step()
-    bay.target_area.make_room(bay.budget.limit_bytes, None)
+    bay.reclaim.make_room(bay.budget.limit_bytes, None)
     assert [len(target.direct) for target in bay.lists()] == [1] * 6
     bay.check()
 
@@ -75,13 +75,12 @@ def test_a_load_takes_what_the_caches_have_from_their_charge() -> None:
 
 def test_a_message_is_in_one_cache_only() -> None:
     bay = full_bay()
-    target_area = bay.target_area
     for lane in (bay.queue_state(name).lanes[4] for name in ("orders", "idle")):
         assert lane is not None
         for sequence in range(lane.published_end):
             found = [cache.peek(lane.pending_lane.number, sequence) is not None for cache in lane.caches]
             found.append(
-                any(message[0] == sequence for t in target_area.lists if t.lane is lane for message in t.direct)
+                any(message[0] == sequence for t in bay.watermarks.lists if t.lane is lane for message in t.direct)
             )
             assert sum(found) <= 1
 
@@ -109,7 +108,7 @@ def test_whatever_grows_the_sum_stays_below_the_limit(seed: int) -> None:
         bodies = sum(
             len(delivery.held_body)
             for target in bay.lists()
-            for delivery in target.lane.in_flight.values()
+            for delivery in target.lane.deliveries.values()
             if delivery.held_body is not None
         )
         assert bodies <= bodies_max, "bodies handed out hold at most half of what the fixed parts leave"

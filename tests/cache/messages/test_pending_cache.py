@@ -9,7 +9,7 @@ from simulated_bay import SimulatedBay
 from forebay import Message
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
 from forebay.cache.accounting.shares import PENDING_CACHE_SHARE, near_bytes
-from forebay.dispatch.core.model.model import TargetList
+from forebay.dispatch.core.model.destination import TargetList
 
 KIB = 1024
 BURST = 2000

@@ -160,9 +160,9 @@ def test_what_is_just_arriving_is_written_only_where_nothing_else_gives_memory()
     with bay.lock:
         overflow.buffer.arriving = (one.pool_number, large[0])
         overflow.take_in(one, large)
-        bay.target_area.make_room(10 * KIB, None)
+        bay.reclaim.make_room(10 * KIB, None)
         assert not one.is_spilled(large[0]), "there is room"
-        bay.target_area.make_room(bay.budget.limit_bytes, None)
+        bay.reclaim.make_room(bay.budget.limit_bytes, None)
         assert one.is_spilled(large[0]) and not overflow.buffer
         other.add(KIB)
         overflow.take_in(other, large)
@@ -276,6 +276,6 @@ def test_making_room_writes_no_more_of_what_waits_than_it_must() -> None:
         lane.pager.page_out([message for message in messages if message is not None])
     buffer = bay.overflow.buffer
     assert len(buffer) == 90
-    bay.target_area.make_room(bay.budget.free_bytes + 20 * KIB, None)
+    bay.reclaim.make_room(bay.budget.free_bytes + 20 * KIB, None)
     assert 81 <= len(buffer) < 90
     bay.check()

@@ -431,7 +431,7 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
         cache._check()  # no lane without messages
         assert not len(cache)
     assert not memory.head_queue_cache.stopped
-    assert not simulated.target_area.lists and not simulated.loads.running_low
+    assert not simulated.watermarks.lists and not simulated.loads.running_low
     assert simulated.bay.statistics().store.data_logs == 1
 
 
@@ -525,7 +525,7 @@ def test_random_deletions_between_all_else_leave_what_was_sent_since(seed: int) 
             if random.random() < 0.9:
                 consumer.close()
             else:
-                consumer.nack([delivery for delivery in batch if delivery.lane.in_flight.get(delivery.sequence)])
+                consumer.nack([delivery for delivery in batch if delivery.lane.deliveries.get(delivery.sequence)])
                 consumer.close()
         elif action == "delete":
             queue.delete()

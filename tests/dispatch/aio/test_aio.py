@@ -31,7 +31,7 @@ from forebay import (
     SubscriptionInUse,
     TransactionError,
 )
-from forebay.dispatch.aio.consumer import MESSAGES_A_PART
+from forebay.dispatch.aio.async_consumer import MESSAGES_A_PART
 from forebay.dispatch.aio.loop import WORK_A_TURN, finished
 
 

@@ -11,7 +11,7 @@ from simulated_bay import SimulatedBay
 
 import forebay.aio
 from forebay.aio import Consumer, Delivery, Queue
-from forebay.dispatch.aio.forebay import AsyncForebay
+from forebay.dispatch.aio.async_forebay import AsyncForebay
 from forebay.dispatch.aio.loop_inbox import LoopInbox
 
 

@@ -89,7 +89,7 @@ def test_what_closing_consumers_held_is_there_for_those_who_stay_in_order() -> N
     last = consumers[0]
     last.prefetch = 100
     assert len(last.take(100)) == 58
-    assert sorted(bay.queue_state().lanes[4].in_flight) == list(range(60))  # type: ignore[union-attr]
+    assert sorted(bay.queue_state().lanes[4].deliveries) == list(range(60))  # type: ignore[union-attr]
     bay.check()
 
 

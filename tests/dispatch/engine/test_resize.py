@@ -196,7 +196,7 @@ def test_the_head_queue_cache_gives_before_the_pending_cache_and_that_before_the
     while budget.holders["target_lists"].held_bytes > 2 * KIB:
         before = [budget.holders[name].held_bytes for name in order]
         budget.resize(budget.committed_bytes - MIB)
-        bay.target_area.make_room(0, None)
+        bay.reclaim.make_room(0, None)
         after = [budget.holders[name].held_bytes for name in order]
         assert budget.free_bytes >= 0 or not any(after[:2])
         for giver, later in ((0, 1), (1, 2)):

@@ -260,7 +260,7 @@ def non_persistent_messages_by_arrival() -> Staged:
 def non_persistent_messages_in_tmp_storage() -> Staged:
     bay = SimulatedBay()
     send(bay, 3, persistent=False)
-    bay.target_area.make_room(bay.budget.limit_bytes, None)
+    bay.reclaim.make_room(bay.budget.limit_bytes, None)
     assert bay.overflow.statistics.messages == 3
     consumer = bay.queue().subscribe()
     return consumer, [("loading", "0:orders", 3)], "must be read from disk first"

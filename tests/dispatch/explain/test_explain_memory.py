@@ -160,7 +160,7 @@ def test_what_is_said_to_be_given_back_first_is_as_long_as_anybody_gives(
     givers: list[str] = []
     while order := bay.watermarks.reclaim.order():
         before = dict(bay.bay.statistics().memory.holders)
-        bay.target_area.make_room(bay.budget.free_bytes + 1, None)
+        bay.reclaim.make_room(bay.budget.free_bytes + 1, None)
         after = bay.bay.statistics().memory.holders
         assert [name for name in before if after[name] < before[name]] == [order[0][0]]
         if order[0][0] not in givers:

@@ -16,8 +16,8 @@ from simulated_bay import SimulatedBay
 from forebay import Consumer, DestinationPolicy, Message, StoreFull
 from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from forebay.cache.messages.message_memory import QuotaMemory
+from forebay.dispatch.core.model.destination import TargetList
 from forebay.dispatch.core.model.load import Load
-from forebay.dispatch.core.model.model import TargetList
 from forebay.store.journal.regions import REGION_BYTES_MAX, Region
 from forebay.store.stored_message import StoredMessage
 
@@ -179,7 +179,7 @@ def test_two_lists_do_not_rob_each_other_of_the_last_reference_while_nobody_wait
     bay.reopen()
     consumers = [bay.queue(name).subscribe() for name in ("one", "other")]
     others = bay.budget.holder("others")
-    bay.target_area.make_room(bay.budget.limit_bytes, None, least=0)
+    bay.reclaim.make_room(bay.budget.limit_bytes, None, least=0)
     assert others.reserve(bay.budget.free_bytes - OVERHEAD_BYTES - 1)
     assert not all(bay.loader.step() for _ in range(20)), "it comes to an end"
     for consumer in consumers:
@@ -257,7 +257,7 @@ def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_fo
         assert bay.memories.common.pending_cache.put(target.lane.pending_lane.number, cached)
         other = bay.budget.holder("others")
         assert other.reserve(bay.budget.free_bytes)
-        monkeypatch.setattr(bay.target_area, "make_room", lambda *_, **__: None)
+        monkeypatch.setattr(bay.reclaim, "make_room", lambda *_, **__: None)
         bay.bay.step()
         assert bay.memories.common.pending_cache.peek(target.lane.pending_lane.number, 50) is cached
         bay.check()
@@ -350,7 +350,7 @@ def test_a_lower_priority_does_not_pass_a_higher_one_that_is_being_loaded() -> N
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         bay.bay.step()
-        bay.target_area.make_room(bay.budget.limit_bytes, bay.lists()[1], least=0)
+        bay.reclaim.make_room(bay.budget.limit_bytes, bay.lists()[1], least=0)
         assert bay.lists()[1].direct and not bay.lists()[0].direct
         with under_way(bay, bay.lists()[0]):
             assert bay.dispatch_area.dispatch(consumer, 10, None) == []
@@ -382,7 +382,7 @@ def test_a_load_whose_list_was_evicted_meanwhile_stays_behind_what_was_evicted()
         (target,) = bay.lists()
         elsewhere = TargetList(target.lane, target.selector_group, bay.consumer_memory)
         with under_way(bay, target):
-            bay.target_area.make_room(bay.budget.limit_bytes, elsewhere)
+            bay.reclaim.make_room(bay.budget.limit_bytes, elsewhere)
         assert len(target.direct) == 1
         assert list(drain(consumer)) == ids
 
@@ -398,9 +398,9 @@ def test_a_load_for_a_consumer_that_closed_meanwhile_leaves_no_charge_and_no_com
     with under_way(bay, target):
         consumer.close()
         bay.check()  # what the load reserved is accounted for until it ends
-        assert bay.target_area.is_loading
+        assert bay.target_lists.is_loading
         bay.disk.fail("read", 1, 5)
-    assert not bay.target_area.is_loading
+    assert not bay.target_lists.is_loading
     assert bay.bay.statistics().memory.holders["target_lists"] == 0
     assert not caplog.records
     with bay.queue().subscribe() as next_consumer:
@@ -528,7 +528,7 @@ def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have(share: 
     while persistent.direct:
         message = persistent.evict_last()
         persistent.memory.lists_holder.release(charge_of(message))
-    bay.target_area.make_room(bay.budget.limit_bytes, non_persistent, least=200)
+    bay.reclaim.make_room(bay.budget.limit_bytes, non_persistent, least=200)
     if share is None:
         filling = bay.budget.holder("host")
         assert filling.reserve(bay.budget.free_bytes)

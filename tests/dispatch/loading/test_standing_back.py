@@ -25,7 +25,7 @@ from forebay.dispatch.core.areas.load_requests import (
     LOOK_SECONDS,
     TRIAL_SECONDS,
 )
-from forebay.dispatch.core.model.model import TargetList
+from forebay.dispatch.core.model.destination import TargetList
 
 BODY = bytes(1024)
 BATCH = 1000

@@ -121,8 +121,9 @@ def test_replay_keeps_the_ledger() -> None:
         player.play(event)
         player.budget._check()
         assert player.budget.held_bytes <= player.budget.limit_bytes
-        target_area = player.target_area
-        assert player.dispatch_area.lists_holder.held_bytes == sum(target.direct_bytes for target in target_area.lists)
+        assert player.dispatch_area.lists_holder.held_bytes == sum(
+            target.direct_bytes for target in player.watermarks.lists
+        )
     assert player.dispatch_area.dispatch_holder.held_bytes == 0
 
 

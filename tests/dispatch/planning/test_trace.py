@@ -320,7 +320,7 @@ def test_what_waits_to_be_written_is_charged_and_memory_that_is_full_is_written_
     bay.check()
     browsers = bay.budget.holders["browsers"]
     with bay.lock:
-        bay.target_area.make_room(bay.budget.limit_bytes, None)
+        bay.reclaim.make_room(bay.budget.limit_bytes, None)
         free_bytes = bay.budget.free_bytes
         assert browsers.reserve(free_bytes)
     for _ in range(6):

@@ -116,7 +116,7 @@ def test_temporary_topics_that_are_deleted_leave_room_for_ever() -> None:
     assert held <= {0, INDEX_LANE_BYTES}  # until a checkpoint deletes the rows of the last that had some
     bay.bay.checkpoint()
     assert bay.bay.statistics().memory.holders["destinations"] == 0
-    assert not bay.target_area.lists and not bay.loads.running_low and not bay.index.lanes and not bay.index.forgotten
+    assert not bay.watermarks.lists and not bay.loads.running_low and not bay.index.lanes and not bay.index.forgotten
     assert not bay.bay.statistics().memory.holders["head_queue_cache"]
     bay.check()
 

@@ -114,7 +114,7 @@ DISPATCH_BUGS = (
     Bug(
         "two consumers get one message",
         "LaneMessages.is_free",
-        "sequence in self.in_flight or (parked.count and sequence in parked) "
+        "sequence in self.deliveries or (parked.count and sequence in parked) "
         "or (dead_letters.count and sequence in dead_letters)",
         "(parked.count and sequence in parked) or (dead_letters.count and sequence in dead_letters)",
         "tests/dispatch/consumer/test_consumer.py::test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody",

@@ -17,7 +17,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import Closed, Consumer, DestinationPolicy, Message, Settings, StoreFull
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.core.destinations.overhead import CLOSED_QUEUE_BYTES, OPEN_QUEUE_BYTES
-from forebay.dispatch.core.model.model import LANE_STATE_BYTES
+from forebay.dispatch.core.model.destination import LANE_STATE_BYTES
 from forebay.store.index.index import INDEX_LANE_BYTES
 from forebay.testing import ManualClock
 

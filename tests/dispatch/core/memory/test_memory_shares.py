@@ -226,7 +226,7 @@ def test_what_a_pattern_holds_within_its_reserve_is_not_given_back_for_others() 
     fill(bay, 100, "logs.c", SIZE)
     before = share_of(bay, "logs.>").held_bytes
     assert MIB < before <= 2 * MIB
-    bay.target_area.make_room(bay.budget.limit_bytes, None)
+    bay.reclaim.make_room(bay.budget.limit_bytes, None)
     assert share_of(bay, "logs.>").held_bytes == before
     fill(bay, 2000, "orders", 8 * KIB)
     assert len(take_all(bay, "orders")) == 2000
@@ -245,10 +245,10 @@ def test_lists_give_of_a_reserve_to_each_other_though_they_gave_nothing_to_other
     rich_bytes, least_seconds = rich.direct_bytes, 40 * KIB / rich.bytes_per_second
     assert rich_bytes > 80 * SIZE
     with bay.lock:
-        bay.target_area.make_room(bay.budget.limit_bytes, other, least_seconds=least_seconds)
+        bay.reclaim.make_room(bay.budget.limit_bytes, other, least_seconds=least_seconds)
     assert rich.direct_bytes == rich_bytes
     with bay.lock:
-        bay.target_area.make_room(bay.budget.limit_bytes, poor, least_seconds=least_seconds)
+        bay.reclaim.make_room(bay.budget.limit_bytes, poor, least_seconds=least_seconds)
     assert 40 * KIB <= rich.direct_bytes < 40 * KIB + 2 * SIZE
     bay.check()
 
@@ -271,7 +271,7 @@ def test_within_a_share_lists_and_caches_give_back_in_the_order_of_the_rule(list
         lists_before, heads_before = held()
         assert lists_before > 20 * SIZE and heads_before > 20 * SIZE
         with bay.lock:
-            bay.target_area.make_room(memory.share_free_bytes + 10 * SIZE, keep)
+            bay.reclaim.make_room(memory.share_free_bytes + 10 * SIZE, keep)
         lists_after, heads_after = held()
         assert (lists_after < lists_before, heads_after < heads_before) == (lists_first, not lists_first)
     bay.check()

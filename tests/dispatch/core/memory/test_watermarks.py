@@ -128,11 +128,10 @@ def test_memory_is_taken_from_the_list_with_the_most_seconds_of_supply() -> None
     bay.bay.step()
     before = [consumer.statistics().watermark_bytes for consumer in (slow, fast)]
     assert before[1] > before[0], "the fast one's list is the fuller one"
-    target_area = bay.target_area
     in_caches = (
         bay.memories.common.head_queue_cache.holder.held_bytes + bay.memories.common.pending_cache.holder.held_bytes
     )
-    target_area.make_room(bay.budget.free_bytes + in_caches + before[0] // 2, None)
+    bay.reclaim.make_room(bay.budget.free_bytes + in_caches + before[0] // 2, None)
     after = [consumer.statistics().watermark_bytes for consumer in (slow, fast)]
     assert after[1] == before[1] and after[0] < before[0]
     bay.check()

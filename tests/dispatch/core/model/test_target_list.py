@@ -12,7 +12,7 @@ from forebay.cache.accounting import shares
 from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from forebay.cache.accounting.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
 from forebay.dispatch.core.destinations.queue_state import QueueState
-from forebay.dispatch.core.model.model import SelectorGroup, TargetList
+from forebay.dispatch.core.model.destination import SelectorGroup, TargetList
 from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.store.stored_message import StoredMessage
 
@@ -29,7 +29,7 @@ def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontie
     """A list that stands alone."""
     queue = QueueState(bay.destination_state_parts, 1, "orders")
     lane = PersistentLaneState(queue, bay.index.lane(1, 4), "")
-    bay.target_area.on_lane_gone(lane)  # of a queue that no audit finds
+    bay.target_lists.on_lane_gone(lane)  # of a queue that no audit finds
     lane.published_end = 1000
     target = TargetList(lane, SelectorGroup(None), bay.consumer_memory)
     target.move_high_watermark(MIB, 1.0)
@@ -262,17 +262,17 @@ def test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fu
     idle.send_many(Message(BODY) for _ in range(500))
     head, pending, lists = held_by(bay)
     assert head and pending and lists
-    target_area, budget = bay.target_area, bay.budget
+    reclaim, budget = bay.reclaim, bay.budget
     keep = list_of(bay, [], [], 0)
 
-    target_area.make_room(budget.free_bytes + head // 2, keep)
+    reclaim.make_room(budget.free_bytes + head // 2, keep)
     assert held_by(bay)[0] < head and held_by(bay)[1:] == (pending, lists)
-    target_area.make_room(budget.free_bytes + held_by(bay)[0] + pending // 2, keep)
+    reclaim.make_room(budget.free_bytes + held_by(bay)[0] + pending // 2, keep)
     assert held_by(bay)[0] == 0 and held_by(bay)[1] < pending and held_by(bay)[2] == lists
-    target_area.make_room(budget.free_bytes + held_by(bay)[1] + lists // 2, keep)
+    reclaim.make_room(budget.free_bytes + held_by(bay)[1] + lists // 2, keep)
     assert held_by(bay)[:2] == (0, 0) and held_by(bay)[2] < lists
     assert poor_consumer.statistics().direct_entries == 10, "the list with little is left alone"
-    target_area.make_room(budget.limit_bytes, keep)
+    reclaim.make_room(budget.limit_bytes, keep)
     assert poor_consumer.statistics().direct_entries == rich_consumer.statistics().direct_entries == 1
     bay.check()
 
@@ -283,7 +283,7 @@ def test_the_list_that_room_is_made_for_keeps_what_it_has() -> None:
     consumer = queue.subscribe()
     queue.send_many(Message(BODY) for _ in range(100))
     (target,) = bay.lists()
-    bay.target_area.make_room(bay.budget.limit_bytes, target)
+    bay.reclaim.make_room(bay.budget.limit_bytes, target)
     assert consumer.statistics().direct_entries == 100
 
 
@@ -293,7 +293,7 @@ def test_an_overflow_behind_a_gap_is_not_kept_for_the_loader_comes_late() -> Non
     consumer = queue.subscribe(prefetch=0)
     queue.send_many(Message(BODY) for _ in range(10_000))
     assert consumer.statistics().direct_entries and held_by(bay)[1] > 0
-    bay.target_area.make_room(bay.budget.free_bytes + held_by(bay)[1], list_of(bay, [], [], 0))
+    bay.reclaim.make_room(bay.budget.free_bytes + held_by(bay)[1], list_of(bay, [], [], 0))
     assert held_by(bay)[1] == 0
     queue.send(BODY)
     queue.send_many([Message(BODY)] * 10)
@@ -340,10 +340,9 @@ def test_making_room_costs_the_same_for_each_of_few_and_of_many_lists() -> None:
             queue = bay.queue(f"q{number}")
             queue.subscribe()
             queue.send_many([Message(b"x")] * 3)
-        target_area = bay.target_area
         with counted_calls() as calls:
-            target_area.make_room(bay.budget.free_bytes + bay.dispatch_area.lists_holder.held_bytes // 2, None)
-        assert sum(len(target.direct) for target in target_area.lists) <= lists * 3 / 2
+            bay.reclaim.make_room(bay.budget.free_bytes + bay.dispatch_area.lists_holder.held_bytes // 2, None)
+        assert sum(len(target.direct) for target in bay.watermarks.lists) <= lists * 3 / 2
         bay.check()
         return calls.total() / lists
 

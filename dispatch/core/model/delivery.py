@@ -201,7 +201,7 @@ class LaneMessages(ABC):
                  published_end
     free         no record           an arrival; giving back; the    a hand-out, an expiry, an operator
                                      end of a delay or transaction
-    in flight    in_flight           DispatchArea: a hand-out        DispatchArea.settle: ack, nack, release, close
+    in flight    deliveries          DispatchArea: a hand-out        DispatchArea.settle: ack, nack, release, close
     parked       parked              an ack in a transaction;        the transaction's outcome; the end of the delay
                                      DelayedRedelivery, if the
                                      index has no room
@@ -224,7 +224,7 @@ class LaneMessages(ABC):
         "first_sequence",
         "first_sent_bytes",
         "first_removed_bytes",
-        "in_flight",
+        "deliveries",
         "delivery_count_table",
         "delivery_counts",
         "dead_letters",
@@ -265,7 +265,7 @@ class LaneMessages(ABC):
         # The statistics count from here.
         self.first_sent_bytes, self.first_removed_bytes = pending_lane.total_sent_bytes, pending_lane.removed_bytes
         # Deliveries that are not settled, by sequence.
-        self.in_flight: dict[int, Delivery] = {}
+        self.deliveries: dict[int, Delivery] = {}
         # The delivery counts of all lanes.
         self.delivery_count_table = delivery_count_table
         # Delivery counts of messages that came back. None: no message of this lane ever came back.
@@ -290,7 +290,7 @@ class LaneMessages(ABC):
         """Return whether a published message can be handed out, apart from its expiry. O(log runs)."""
         parked, dead_letters = self.parked, self.dead_letters
         if (
-            sequence in self.in_flight
+            sequence in self.deliveries
             or (parked.count and sequence in parked)
             or (dead_letters.count and sequence in dead_letters)
         ):
@@ -313,7 +313,7 @@ class LaneMessages(ABC):
         """Number of free messages, including those that are not due yet. O(1), plus the blocks with dead letters."""
         pending_lane = self.pending_lane
         unpublished = max(pending_lane.next_sequence - self.published_end, 0)
-        held = len(self.in_flight) + self.parked.count + pending_lane.delayed_messages
+        held = len(self.deliveries) + self.parked.count + pending_lane.delayed_messages
         # A dead letter that an earlier process moved away is still pending until the next step.
         for first, last in self.dead_letters:
             held += sum(end - begin + 1 for begin, end in self._pending_within(first, last))
@@ -324,7 +324,7 @@ class LaneMessages(ABC):
         for runs in (self.parked, self.dead_letters):
             runs._check()
             for first, last in runs:
-                assert not any(sequence in self.in_flight for sequence in range(first, last + 1))
+                assert not any(sequence in self.deliveries for sequence in range(first, last + 1))
         for first, last in self.dead_letters:
             assert not any(sequence in self.parked for sequence in range(first, last + 1))
         if self.pending_lane.pending_messages <= BLOCK_MESSAGES:
@@ -334,7 +334,7 @@ class LaneMessages(ABC):
     def is_idle(self) -> bool:
         """Return whether the lane is empty and no message can come back to it."""
         pending_lane = self.pending_lane
-        has_messages = pending_lane.pending_messages or pending_lane.delayed_messages or self.in_flight
+        has_messages = pending_lane.pending_messages or pending_lane.delayed_messages or self.deliveries
         return not (has_messages or self.dead_letters.count or self.parked.count)
 
     @property
@@ -355,7 +355,7 @@ class LaneMessages(ABC):
     @property
     def in_flight_messages(self) -> int:
         """Number of messages that consumers hold, or that undecided transactions have acknowledged."""
-        return len(self.in_flight) + self.parked.count - self.parked_for_delay
+        return len(self.deliveries) + self.parked.count - self.parked_for_delay
 
     @property
     def delayed_messages(self) -> int:
@@ -367,13 +367,13 @@ class LaneMessages(ABC):
 
         For users it stays in flight.
         """
-        del self.in_flight[delivery.sequence]
+        del self.deliveries[delivery.sequence]
         self.parked.add(delivery.sequence, delivery.sequence)
 
     def unpark(self, delivery: Delivery) -> None:
         """Put a parked delivery back in flight, as if no transaction had touched it."""
         self.parked.remove(delivery.sequence, delivery.sequence)
-        self.in_flight[delivery.sequence] = delivery
+        self.deliveries[delivery.sequence] = delivery
 
     def trim_delivery_counts(self, first: int, last: int) -> None:
         """Forget the delivery counts of messages that are gone. Does nothing if `delivery_counts` is None."""
@@ -630,7 +630,7 @@ def keep_group(delivery: Delivery, group: str | None) -> None:
 
 def is_in_flight(delivery: Delivery) -> bool:
     """Return whether no call and no transaction has settled a delivery yet. The lock need not be held."""
-    return delivery.lane.in_flight.get(delivery.sequence) is delivery
+    return delivery.lane.deliveries.get(delivery.sequence) is delivery
 
 
 def counted_runs(deliveries: Iterable[Delivery]) -> list[CountedRun]:

@@ -5,7 +5,7 @@ group lists and consumers, a list its lane, a lane and a consumer their destinat
 and all of them are on the path of each message, so each attribute has the class that it holds as its type.
 
 Whatever needs less is elsewhere: below this module deliveries, what lists and lanes know of themselves, how members of
-a selector group wait, and the contracts of distributions and of the TargetArea; above it the two kinds of lane, and
+a selector group wait, and the contracts of distributions and of the areas; above it the two kinds of lane, and
 destinations with their lanes. The state lock guards all of them.
 """
 
@@ -32,8 +32,9 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..monitor import Monitor
-from .abstract_target_area import AbstractTargetArea
+from .abstract_target_area import AbstractTargetArea, AbstractTargetLists
 from .contracts import LaneCache, LanePendingCache
+from .delivery import Delivery, LaneMessages, MemberConsumer, counted_runs
 from .distribution_roles import (
     AbstractDistributionChooser,
     Dispatcher,
@@ -41,8 +42,7 @@ from .distribution_roles import (
     LaneListener,
     MemberCoordinator,
 )
-from .lane_deliveries import Delivery, LaneMessages, MemberConsumer, counted_runs
-from .lane_state_parts import LaneStateParts
+from .lane_reader import LaneStateParts
 from .lifecycle import DestinationLifecycle
 from .list_contents import NO_MESSAGES
 from .list_supply import ListSupply
@@ -137,7 +137,6 @@ class TargetList(ListSupply):
 
     __slots__ = (
         "lane",
-        "memory",
         "selector_group",
         "skip_names",
         "load",
@@ -149,10 +148,8 @@ class TargetList(ListSupply):
 
     def __init__(self, lane: LaneState, selector_group: SelectorGroup, consumer_memory: Overdraft) -> None:
         """Make an empty list. consumer_memory: pays for its runs, as for consumers and their lists."""
-        super().__init__(consumer_memory)
+        super().__init__(consumer_memory, lane.memory)
         self.lane = lane
-        # The memory that its messages are charged to.
-        self.memory = lane.memory
         self.selector_group = selector_group
         # Headers by which its scan skips blocks. If empty, the scan examines each block.
         self.skip_names = lane.skip_names(selector_group.selector)
@@ -205,20 +202,6 @@ class TargetList(ListSupply):
             first = self.returned.first
         return first
 
-    def admit(self, messages: Sequence[StoredMessage], charge: int) -> bool:
-        """Take in arrivals at the frontier if they fit under the high watermark and the budget has room.
-
-        Return whether they were taken in, all or none. charge: that of the messages. Requires: there are no references.
-        """
-        if self.direct_bytes + charge > self.high_watermark_bytes or not self.memory.lists_holder.reserve(charge):
-            return False
-        if self.direct is NO_MESSAGES:
-            self.own_direct()
-        self.direct.extend(messages)
-        self.direct_bytes += charge
-        self.frontier = messages[-1][0] + 1
-        return True
-
     def reoffer(self, runs: Iterable[tuple[int, int]]) -> None:
         """Put runs that are free again, or due, into their places, if the list has passed or skipped them.
 
@@ -255,11 +238,6 @@ class TargetList(ListSupply):
     def end_load(self) -> None:
         """Note that the load has ended, for whatever reason."""
         self.load = None
-
-    def move_first_to(self, other: TargetList) -> None:
-        """Move the first direct message, with its charge, to the end of another list over the same lane."""
-        message = self.direct[0]
-        other.append(message, self.pass_first())
 
     def require_claims(self) -> None:
         """Have each message claimed before it is handed out, because it may not be free; see `needs_claims`.
@@ -304,10 +282,6 @@ class TargetList(ListSupply):
         sequence, lane = self.first_to_load, self.lane
         return any(cache.peek(lane.pending_lane.number, sequence) is not None for cache in lane.caches)
 
-    def release(self, charge: int) -> None:
-        """Release the charge of messages that leave RAM."""
-        self.memory.lists_holder.release(charge)
-
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
         """Let messages of the lane leave RAM for which there is no room. Requires: their charge is released."""
         self.lane.pager.page_out(messages)
@@ -350,7 +324,7 @@ class LaneState(LaneMessages):
         "sole_list",
         "unmatched",
         "charged_bytes",
-        "parts",
+        "store_parts",
         "purge_count",
         "is_timed",
         "pending_cache",
@@ -378,7 +352,7 @@ class LaneState(LaneMessages):
         self.sole_list: TargetList | None = None
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unmatched: SequenceSet | None = None
-        self.parts = parts
+        self.store_parts = parts
         # How often messages were removed from the middle. A load that began before a removal must check again.
         self.purge_count = 0
         # Whether messages have, or had, a delay or an expiry; see core/redelivery/timed_lanes.py.
@@ -412,6 +386,17 @@ class LaneState(LaneMessages):
                     lists.append(target)  # no comprehension: machine code would ask for an iterator object each time
         return lists
 
+    def use_sole_list(self, target: TargetList | None) -> None:
+        """Let arrivals take the fast path to this list from now on. None: there is no such list."""
+        self.sole_list = target
+        if target is not None:
+            target.own_direct()
+
+    def release_charge(self) -> None:
+        """Release the charge of the lane, which has ended. A second call does nothing."""
+        self.destination.parts.destination_memory.release(self.charged_bytes)
+        self.charged_bytes = 0
+
     def readers(self) -> Iterator[LaneState]:
         """Yield every lane whose consumers get the messages that arrive here, this lane first."""
         yield self
@@ -443,15 +428,6 @@ class LaneState(LaneMessages):
         """The lane from which expired messages of this one are removed."""
         return self
 
-    @abstractmethod
-    def arrive(self, message: StoredMessage) -> None:
-        """Let a stored message be dispatched. This never waits for memory: at worst the message stays a reference."""
-
-    def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Let a slice of stored messages be dispatched. charge: that of the messages; None: compute it."""
-        for message in messages:
-            self.arrive(message)
-
     def arrive_unloaded(self, end: int) -> None:
         """Let everything before `end` arrive. New messages among them are not in RAM, or not due yet."""
         self.target_area.offer_unloaded(self, end)
@@ -466,11 +442,11 @@ class LaneState(LaneMessages):
 
     def read_one(self, sequence: int) -> StoredMessage:
         """Read one pending message into the caller's own memory. Requires: no lock."""
-        return self.parts.reader.read_one(self, sequence)
+        return self.store_parts.reader.read_one(self, sequence)
 
     def read_headers(self, sequence: int) -> StoredMessage:
         """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
-        return self.parts.reader.read_headers(self, sequence)
+        return self.store_parts.reader.read_headers(self, sequence)
 
     def read_error(self, problem: str) -> StoreFailed:
         """Return the error for a message that can't be read."""
@@ -540,12 +516,12 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write the delivery counts of these runs to the journal."""
-        self.parts.return_counts.count(self.pending_lane.number, runs)
+        self.store_parts.return_counts.count(self.pending_lane.number, runs)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[ReturnedRun], now_ms: int) -> None:
         """Record the attempts of runs, some of which are offered again later."""
-        self.parts.return_counts.put(self.pending_lane.number, runs, now_ms)
+        self.store_parts.return_counts.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
@@ -587,7 +563,9 @@ class Distribution(
 
 
 CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList]
-"""The TargetArea, as lanes, lists and destinations know it."""
+"""The TargetArea, as lanes and lists know it."""
+CoreTargetLists: TypeAlias = AbstractTargetLists[LaneState, TargetList]
+"""The TargetLists, as destinations and their lanes know them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -595,6 +573,7 @@ class DestinationStateParts:
     """The parts of an open store with which each DestinationState, and each LaneState, is made."""
 
     target_area: CoreTargetArea
+    target_lists: CoreTargetLists
     lane_state_parts: LaneStateParts
     distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution]
     """Chooses the distribution of each destination."""
@@ -683,7 +662,7 @@ class ConsumedDestination(DestinationLifecycle):
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
         held: dict[CoreConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
         for lane in self.all_lanes():
-            for delivery in lane.in_flight.values():
+            for delivery in lane.deliveries.values():
                 held[consumer_of(delivery)].append(delivery)
         for consumer, deliveries in held.items():
             consumer.close_with_destination(deliveries)

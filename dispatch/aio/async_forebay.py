@@ -24,15 +24,15 @@ from ..explain.cause import DataLogReport, Explanation
 from ..forebay import Forebay, open_forebay
 from ..queue import Queue, TemporaryQueue
 from ..topic import TemporaryTopic, Topic, TopicPattern
+from .async_consumer import AsyncConsumer, LoopContext
+from .async_properties import AsyncProperties
+from .async_queue import AsyncQueue, AsyncTemporaryQueue, AsyncTemporaryTopic, AsyncTopic
+from .async_transaction import AsyncTransaction
+from .async_typed import AsyncTypedQueue, AsyncTypedTopic
 from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
-from .consumer import AsyncConsumer, LoopContext
-from .host_properties import AsyncProperties
 from .loop import WORKERS, LoopConfirmer, finished
 from .loop_inbox import LoopInbox
-from .queue import AsyncQueue, AsyncTemporaryQueue, AsyncTemporaryTopic, AsyncTopic
-from .transaction import AsyncTransaction
-from .typed import AsyncTypedQueue, AsyncTypedTopic
 
 T = TypeVar("T")
 

@@ -19,12 +19,12 @@ from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
 from ..topic import TemporaryTopic, Topic, TopicSubscription
 from ..topics.subscriptions.cursors import Edge, Landing, Moment, parse_target
+from .async_consumer import AsyncConsumer, ConsumerCallbacks, LoopContext
+from .async_reader import AsyncTopicReader
+from .async_transaction import AsyncTransaction, inner_transaction
 from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
-from .consumer import AsyncConsumer, ConsumerCallbacks, LoopContext
 from .loop import WORK_OF_A_MESSAGE_OF_MANY, WORK_OF_A_SENT_MESSAGE, LoopConfirmer, MustAwait
-from .reader import AsyncTopicReader
-from .transaction import AsyncTransaction, inner_transaction
 
 T = TypeVar("T")
 

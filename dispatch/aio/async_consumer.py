@@ -33,15 +33,15 @@ from ..consumer.processing import (
     report,
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
-from ..core.model.lane_deliveries import PUBLIC as INNER_DELIVERY_PUBLIC
-from ..core.model.lane_deliveries import Delivery, is_in_flight, is_late, is_lazy, mark_seen
-from ..core.model.model import SelectorGroup
+from ..core.model.delivery import PUBLIC as INNER_DELIVERY_PUBLIC
+from ..core.model.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
+from ..core.model.destination import SelectorGroup
+from .async_transaction import AsyncTransaction, inner_transaction
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
 from .loop_inbox import LoopInbox
 from .send_order import SendOrder
 from .take_line import TakeLine
-from .transaction import AsyncTransaction, inner_transaction
 
 RUNS_A_PART: Final = 16
 """An ack of more runs is done in parts, because each run may need another block of the index."""
@@ -298,7 +298,7 @@ class AsyncConsumer:
         monitor, consumer = self._monitor, self._consumer
         is_called = False  # out of the line; then it must pass on when it leaves
         if self._line.is_busy and not search.is_timed_out:
-            search.has_credit = True
+            search.waits_for_messages = True
             is_called = await self._wait(search, deadline, was_called=False)
         try:
             while True:
@@ -307,9 +307,9 @@ class AsyncConsumer:
                     deliveries = search.search_again()
                     is_in_time = search.is_coming or not search.is_timed_out
                     is_waiting = deliveries is None and search.load is None and is_in_time
-                    if is_waiting and not (search.has_credit and self._line.is_armed):
+                    if is_waiting and not (search.waits_for_messages and self._line.is_armed):
                         consumer.arm()
-                        self._line.is_armed |= search.has_credit
+                        self._line.is_armed |= search.waits_for_messages
                 if monitor.deferred:
                     monitor.run_deferred()
                 if deliveries is not None:
@@ -329,7 +329,7 @@ class AsyncConsumer:
 
     async def _wait(self, search: Search, deadline: float | None, was_called: bool) -> bool:
         """Wait until something changes; return whether it was called out of the line."""
-        loop, line, in_line = self._caller.loop, self._line, search.has_credit
+        loop, line, in_line = self._caller.loop, self._line, search.waits_for_messages
         future: asyncio.Future[None] = loop.create_future()
         self._waits[future] = in_line
         if in_line:

@@ -13,11 +13,11 @@ from ..config.checks import AT_ONCE, check_bounds
 from ..config.redelivery_delays import REJECTED
 from ..consumer.processing import ExceptionTypes
 from ..typed import Decoder, encoded, inner_deliveries, messages_of, rejected
+from .async_consumer import AsyncConsumer, AsyncDelivery
+from .async_queue import AsyncQueue, AsyncSender, AsyncTopic
+from .async_transaction import AsyncTransaction
 from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
-from .consumer import AsyncConsumer, AsyncDelivery
-from .queue import AsyncQueue, AsyncSender, AsyncTopic
-from .transaction import AsyncTransaction
 
 T = TypeVar("T")
 

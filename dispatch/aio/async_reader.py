@@ -8,8 +8,8 @@ from typing import Self
 from ...store.errors import Closed
 from ..config.checks import AT_ONCE
 from ..topics.reader import ITERATED_MESSAGES
+from .async_consumer import AsyncConsumer, AsyncDelivery
 from .awaiting import asynchronous
-from .consumer import AsyncConsumer, AsyncDelivery
 
 
 @asynchronous(
