@@ -221,9 +221,10 @@ class DataLogRemover:
             for use in self._index.uses.values():
                 use.acked_data_logs.difference_update(data_logs)
                 use.committed_data_logs.difference_update(data_logs)
-            self._journal.forget(list(data_logs))
+            files = self._journal.forget(list(data_logs))
             self.dropped.difference_update(data_logs)
             self.on_space_freed()
+        files.clear()  # without the lock: this closes them, and so frees their pages, unless a read goes on
 
 
 def _first_leased(leases: Iterable[Lease]) -> int:
