@@ -85,7 +85,7 @@ class Settlements:
                 continue  # none of the rest is settled; the check says so if one has gone back meanwhile
             confirmer.confirm(journal_end)
 
-    def _ack_runs(self, ordered: Sequence[Delivery], confirmer: Confirmer) -> tuple[int, int]:
+    def _ack_runs(self, ordered: tuple[Delivery, ...], confirmer: Confirmer) -> tuple[int, int]:
         """Settle run by run; return how many deliveries, and the journal end that must become durable (0: none).
 
         It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
@@ -190,6 +190,8 @@ class Settlements:
 
     def check_held(self, consumer: CoreConsumer, deliveries: Sequence[object]) -> None:
         """Raise what `ack` raises if one of these is not the consumer's to settle. Requires: the lock."""
+        if _are_all_in_flight(consumer, deliveries):
+            return
         last_number = -1
         is_ascending = True
         for delivery in deliveries:
@@ -208,6 +210,20 @@ class Settlements:
         # Deliveries in the order of taking contain no duplicate, so no set is needed.
         if not is_ascending and len(set(map(id, deliveries))) < len(deliveries):
             raise SettingsError("the same delivery is in the batch twice")
+
+
+def _are_all_in_flight(consumer: CoreConsumer, deliveries: Sequence[object]) -> bool:
+    """Return whether these are all that is in flight of a lane, in the order of taking, and all of this consumer.
+
+    A consumer that is alone and acknowledges what it took has such a batch. No delivery has to be looked up then.
+    """
+    first = deliveries[0] if deliveries else None
+    if type(first) is not Delivery or len(first.lane.in_flight) != len(deliveries):
+        return False
+    for held, delivery in zip(first.lane.in_flight.values(), deliveries):  # noqa: B905 machine code would make tuples
+        if held is not delivery or held.consumer is not consumer:
+            return False
+    return True
 
 
 def batch_of(deliveries: object) -> tuple[Delivery, ...]:

@@ -500,7 +500,7 @@ class Sender:
         left: list[tuple[bytes, bytes]] = []
         while sent < len(messages):
             part = messages[sent + len(left) : sent + slice_messages]
-            if part and set(map(type, part)) != {Message}:
+            if not _are_messages(part):
                 break
             first = messages[sent]
             priority: object = first.priority
@@ -678,6 +678,14 @@ class Sender:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+def _are_messages(part: list[Any]) -> bool:
+    """Return whether each is a Message, and not of a class that inherits from it."""
+    for message in part:
+        if type(message) is not Message:
+            return False
+    return True
 
 
 def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> list[tuple[bytes, bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, times_of_each
@@ -15,6 +16,8 @@ from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
 from ..topics.fan_out import FanOut
+
+_THREE_DIGITS: Final = [f"{number:03}" for number in range(1000)]
 
 
 class SliceWriter:
@@ -186,8 +189,24 @@ class SliceWriter:
 def ids_of(prefix: str, first: int, own_ids: list[str | None]) -> list[str]:
     """Return the id of each message of a slice: its own, or one with its sequence. first: sequence of the first one."""
     if own_ids.count(None) == len(own_ids):
-        return [f"{prefix}{sequence}" for sequence in range(first, first + len(own_ids))]
+        return _generated_ids(prefix, first, len(own_ids))
     return [own if own is not None else f"{prefix}{first + at}" for at, own in enumerate(own_ids)]
+
+
+def _generated_ids(prefix: str, first: int, count: int) -> list[str]:
+    """Return the id of each of so many sequences. A thousand of them differ in the last three digits only."""
+    ids: list[str] = []
+    behind = first + count
+    while first < behind:
+        thousands, at = divmod(first, 1000)
+        part = min(behind - first, 1000 - at)
+        if thousands:
+            beginning = f"{prefix}{thousands}"
+            ids += [beginning + digits for digits in _THREE_DIGITS[at : at + part]]
+        else:
+            ids += [f"{prefix}{sequence}" for sequence in range(first, first + part)]
+        first += part
+    return ids
 
 
 def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[Identity]:

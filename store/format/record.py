@@ -27,6 +27,8 @@ ints: data log id << 32 | offset.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, Final, NamedTuple
@@ -343,21 +345,24 @@ def encode_slice(
     word, flags, and why there are so many parameters: as in encode_one.
     """
     count = len(lengths)
-    table = [0] * (3 * count)
-    table[1::3] = lengths
+    table = array("I", bytes(ENTRY_BYTES * count))
+    table[1::3] = array("I", lengths)
     bodies = [body for _, body in contents]
     of_each = [properties for properties, _ in contents]
     first, last = of_each[0], of_each[-1]
     has_any = any(of_each)
     if not has_any:
-        table[::3] = map(crc32, bodies)
+        crcs = map(crc32, bodies)
     elif first == last and of_each.count(first) == count:  # all have the same lifetime
-        table[::3] = map(crc32, bodies, repeat(crc32(first)))
-        table[2::3] = [len(first)] * count
+        crcs = map(crc32, bodies, repeat(crc32(first)))
+        table[2::3] = array("I", [len(first)]) * count
     else:
-        table[::3] = map(crc32, bodies, map(crc32, of_each))
-        table[2::3] = [len(properties) for properties in of_each]
-    packed = struct.pack(f"<{3 * count}I", *table)
+        crcs = map(crc32, bodies, map(crc32, of_each))
+        table[2::3] = array("I", [len(properties) for properties in of_each])
+    table[::3] = array("I", list(crcs))  # from an iterator it would be filled one by one
+    if sys.byteorder == "big":
+        table.byteswap()
+    packed = table.tobytes()
     rest = _SLICE_REST.pack(
         SLICE_BYTES + len(packed) + sum(lengths),
         count << COUNT_SHIFT | flags << FLAGS_SHIFT | MESSAGE,

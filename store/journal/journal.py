@@ -690,11 +690,11 @@ class Journal:
         """Bytes written since the open. Requires: the lock."""
         return self._sealed_bytes + self.offset
 
-    def forget(self, data_logs: list[int]) -> None:
-        """Forget data logs that are gone. Requires: the lock."""
-        self.open_data_logs.forget(data_logs)
+    def forget(self, data_logs: list[int]) -> list[File]:
+        """Forget data logs that are gone; return files to let go of without the lock. Requires: the lock."""
         for data_log in data_logs:
             self.sizes.pop(data_log, None)
+        return self.open_data_logs.forget(data_logs)
 
     def close(self) -> None:
         """Close the files. Requires: the lock.

@@ -154,10 +154,13 @@ class OpenDataLogs:
 
     # ------------------------------------------------------------------ the end
 
-    def forget(self, data_logs: list[int]) -> None:
-        """Forget data logs that are gone. Requires: the lock."""
-        for data_log in data_logs:
-            self._readers.pop(data_log, None)
+    def forget(self, data_logs: list[int]) -> list[File]:
+        """Forget data logs that are gone; return those of their files that were open. Requires: the lock.
+
+        Let go of the files without the lock: the last handle of a removed file frees its pages, which takes long.
+        """
+        readers = self._readers
+        return [readers.pop(data_log)[0] for data_log in data_logs if data_log in readers]
 
     def close(self) -> None:
         """Close the files. The operating system writes what was not synced. Requires: the lock."""

@@ -219,9 +219,10 @@ class DataLogRemover:
     def _forget(self, data_logs: list[int]) -> None:
         with self._state_lock, self._journal.all_or_broken:
             self._index.forget_data_logs(data_logs)
-            self._journal.forget(data_logs)
+            files = self._journal.forget(data_logs)
             self.dropped.difference_update(data_logs)
             self.on_space_freed()
+        files.clear()  # without the lock: this closes them, and so frees their pages, unless a read goes on
 
 
 def _first_leased(leases: Iterable[Lease]) -> int:

@@ -315,10 +315,14 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             self.retry_waiters()
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
-        """Settle acknowledged deliveries of one lane. All belong to one consumer."""
+        """Settle acknowledged deliveries of one lane. All belong to one consumer, and none is there twice."""
         in_flight, charge = lane.deliveries, OVERHEAD_BYTES * len(deliveries)
+        is_all = len(in_flight) == len(deliveries)
+        if is_all:
+            in_flight.clear()
         for delivery in deliveries:
-            del in_flight[delivery.sequence]
+            if not is_all:
+                del in_flight[delivery.sequence]
             body = delivery.held_body  # content_bytes, written inline
             if body is not None:
                 charge += len(delivery.held_properties) + len(body)

@@ -366,6 +366,27 @@ def test_what_is_not_a_consumers_own_unsettled_delivery_is_refused_and_settles_n
         bay.check()
 
 
+@pytest.mark.parametrize("call", [Consumer.ack, Consumer.nack])
+def test_a_batch_of_as_many_as_are_in_flight_is_refused_unless_it_is_all_of_them(
+    bay: SimulatedBay, queue: Queue, call: Callable[[Consumer, Any], None]
+) -> None:
+    send_equal(queue, 6)
+    with queue.subscribe() as consumer, queue.subscribe() as other:
+        own, foreign = consumer.take(3), other.take(3)
+        for batch in ([*own, *foreign], [*foreign, *own], [*own, *own], [*own, own[0], own[1], None]):
+            with pytest.raises((SettingsError, StateError)):
+                call(consumer, batch)
+        other.ack(foreign)
+        for batch in (foreign, [own[0], own[1], own[1]], [own[0], own[1], foreign[2]]):
+            with pytest.raises((SettingsError, StateError)):
+                call(consumer, batch)
+        assert consumer.in_flight == 3
+        call(consumer, own[::-1])
+        assert consumer.in_flight == 0
+        assert len(drain(consumer)) == (0 if call is Consumer.ack else 3)
+        bay.check()
+
+
 def test_a_batch_over_more_index_blocks_than_memory_holds_is_acknowledged(bay: SimulatedBay, queue: Queue) -> None:
     for block in range(600):
         queue.send(b"", headers={"kind": "tea"})
