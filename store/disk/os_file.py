@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from .write_window import FIRST_WINDOW_BYTES, WINDOW_BYTES, move_window
+from .write_window import FIRST_WINDOW_BYTES, WINDOW_BYTES, map_first_window, move_window
 
 CALLS_FIRST: Final = 32
 FILL_BYTES: Final = 512 * 1024
@@ -132,8 +132,9 @@ class OsFile:
         end = min(begin + size, self._mappable)
         try:
             if self._map is None:
-                self._map = mmap.mmap(self._descriptor, self._mappable)
-            move_window(self._map, self._window_begin, begin, end)
+                self._map = map_first_window(self._descriptor, self._mappable, begin, end)
+            else:
+                move_window(self._map, self._window_begin, begin, end)
         except (OSError, ValueError):
             self._unmap()
             return False

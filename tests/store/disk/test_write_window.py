@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 import pytest
 from appended import contents, preallocated
@@ -104,16 +105,19 @@ def test_a_file_that_was_cut_is_not_mapped_any_more(file: OsFile, calls: list[in
 def test_where_no_window_can_be_had_appends_are_system_calls(
     file: OsFile, calls: list[int], monkeypatch: pytest.MonkeyPatch, is_error: bool
 ) -> None:
-    def refuse(descriptor: int, length: int, *, offset: int) -> mmap.mmap:
+    times_refused = 0
+
+    def refuse(descriptor: int, length: int) -> mmap.mmap:
+        nonlocal times_refused
+        times_refused += 1
         raise OSError(errno.EFAULT, "a page cannot be had") if is_error else ValueError("no such map")
 
-    file.append(bytes(WINDOW_BYTES - 100))
-    calls.clear()
     monkeypatch.setattr(mmap, "mmap", refuse)
     file.append(b"x" * 200)
     file.append(b"y" * 200)
+    assert times_refused == 1
     assert calls == [200, 200]
-    assert file.read(WINDOW_BYTES - 100, 400) == b"x" * 200 + b"y" * 200
+    assert file.read(0, 400) == b"x" * 200 + b"y" * 200
 
 
 def test_a_map_whose_pages_the_system_refuses_is_given_back(
@@ -140,6 +144,16 @@ def test_of_a_map_only_the_window_is_in_memory(file: OsFile) -> None:
 def test_a_file_that_gets_a_header_and_nothing_else_has_few_pages_in_memory(file: OsFile) -> None:
     file.append(bytes(64))
     assert 0 < resident_bytes("/log") <= FIRST_WINDOW_BYTES
+
+
+def test_only_the_first_window_of_a_map_reads_nothing_ahead(file: OsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "mmap", Noting)
+    Noting.read_ahead = []
+    file.append(bytes(64))
+    assert Noting.read_ahead == [mmap.MADV_RANDOM]
+    for _ in range(WINDOW_BYTES // 4096):
+        file.append(bytes(4096))
+    assert Noting.read_ahead == [mmap.MADV_RANDOM, mmap.MADV_NORMAL]
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell what is in memory")
@@ -169,6 +183,19 @@ class Refusing(mmap.mmap):
     def close(self) -> None:
         Refusing.times_closed += 1
         super().close()
+
+
+class Noting(mmap.mmap):
+    read_ahead: ClassVar[list[int]] = []
+    """What was set for reading ahead whenever pages were asked for."""
+    _set_to = mmap.MADV_NORMAL
+
+    def madvise(self, option: int, start: int = 0, length: int = 0) -> None:
+        super().madvise(option, start, length or len(self))
+        if option in {mmap.MADV_NORMAL, mmap.MADV_RANDOM}:
+            self._set_to = option
+        elif option != mmap.MADV_DONTNEED:
+            self.read_ahead.append(self._set_to)
 
 
 MOUNTS = """\
