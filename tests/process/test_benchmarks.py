@@ -316,6 +316,8 @@ def test_what_headers_cost_stands_beside_what_they_cost_the_least_program() -> N
         ["2.00", "0.70", "1.40", "2.40 ×", "1.35 ×", "1.70 ×", "≤ 1.35 ×"],
         ["2.00", "0.40", "0.80", "1.80 ×", "1.20 ×", "1.40 ×", "≤ 1.5 ×"],
     ]
+    ratios = [row[4] for row in table(text, "Figures to reach")]
+    assert ratios == ["1.70 ×; least program 1.35 ×", "1.40 ×; least program 1.20 ×"]
 
 
 def test_costs_of_rows_that_took_turns_are_compared_pass_by_pass() -> None:
