@@ -218,9 +218,9 @@ def _are_all_in_flight(consumer: CoreConsumer, deliveries: Sequence[object]) -> 
     A consumer that is alone and acknowledges what it took has such a batch. No delivery has to be looked up then.
     """
     first = deliveries[0] if deliveries else None
-    if type(first) is not Delivery or len(first.lane.in_flight) != len(deliveries):
+    if type(first) is not Delivery or len(first.lane.deliveries) != len(deliveries):
         return False
-    for held, delivery in zip(first.lane.in_flight.values(), deliveries):  # noqa: B905 machine code would make tuples
+    for held, delivery in zip(first.lane.deliveries.values(), deliveries):  # noqa: B905 machine code would make tuples
         if held is not delivery or held.consumer is not consumer:
             return False
     return True
