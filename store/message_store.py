@@ -27,7 +27,7 @@ from .index.fingerprints import Candidate, Question
 from .index.index import Index
 from .index.journaled_lane import JournaledLane
 from .journal.journal import Journal
-from .journal.regions import Region, plan_regions, read_headers, read_regions
+from .journal.regions import Judge, Region, plan_regions, read_headers, read_regions
 from .message import id_prefix
 from .quarantine import quarantine_message
 from .stored_message import StoredMessage
@@ -187,9 +187,14 @@ class MessageStore:
             extents += lane.extents(first, last)
         return plan_regions(extents, self._journal.reader)
 
-    def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Return (messages in order, [(sequence, problem)] for messages that can't be read). Requires: no lock."""
-        return read_regions(regions)
+    def read(
+        self, regions: Sequence[Region], judge: Judge | None = None
+    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """Return (messages in order, [(sequence, problem)] for messages that can't be read). Requires: no lock.
+
+        judge: messages that it does not want are left out; None: all are wanted.
+        """
+        return read_regions(regions, judge)
 
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]

@@ -14,4 +14,5 @@ StoredMessage = tuple[int, bytes, bytes | None, int]
 """(sequence, properties, body, timestamp in ms since 1970). A body of None is not in RAM and is read on demand."""
 
 sequence_of: Final[Callable[[StoredMessage], int]] = itemgetter(0)
-"""Return the sequence of a message. Machine code that looks at a message copies its tuple, and `map` does not."""
+properties_of: Final[Callable[[StoredMessage], bytes]] = itemgetter(1)
+"""Return sequence or properties of a message. Machine code that looks at a message copies its tuple; `map` does not."""

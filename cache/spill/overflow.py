@@ -296,10 +296,12 @@ class Overflow:
             raise Closed("the store")
         return self.storage.plan(lane.number, runs, most_messages=UNLIMITED, most_bytes=UNLIMITED).regions
 
-    def read(self, regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+    def read(
+        self, regions: Sequence[TmpRegion], judge: object = None
+    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read planned messages; return them, and the sequences that could not be read with the reason.
 
-        No lock is needed.
+        No lock is needed. judge: nobody judges messages while they are read from here.
         """
         return read_regions(regions)
 

@@ -17,20 +17,37 @@ def read_load(load: Load[TargetList]) -> None:
     if load.brings_all:
         load.messages, load.unreadable = lane.backing_store.read(load.regions)
         return
+    if load.is_scan and (selector_group.selector is not None or selector_group.notes_message_groups):
+        gathered = _scan(load)
+    else:
+        gathered = []
+        for region in load.regions:
+            messages, unreadable = lane.backing_store.read((region,))
+            load.unreadable += unreadable
+            gathered += messages
+        if selector_group.notes_message_groups:
+            _judge(load, [message for message in (*load.held.values(), *gathered) if message[2] is None])
+    load.held.update(zip(map(sequence_of, gathered), gathered, strict=True))
+
+
+def _scan(load: Load[TargetList]) -> list[StoredMessage]:
+    """Read the missing messages and find out what is not wanted; return them without those that surely do not match."""
+    selector_group, lane = load.target.selector_group, load.target.lane
+    held = list(load.held.values())
     gathered: list[StoredMessage] = []
+    judge = selector_group.scan_judge(load.survey, names_all=lane.unmatched is not None)
     for region in load.regions:
-        messages, unreadable = lane.backing_store.read((region,))
+        messages, unreadable = lane.backing_store.read((region,), None if judge is None else judge.judge)
         load.unreadable += unreadable
         gathered += messages
-    if load.is_scan and (selector_group.selector is not None or selector_group.notes_message_groups):
-        load.unwanted, gathered, undecided = selector_group.sort_out(
-            list(load.held.values()), gathered, load.survey, names_all=lane.unmatched is not None
-        )
-        _judge(load, undecided)
-        gathered += undecided
-    elif selector_group.notes_message_groups:
-        _judge(load, [message for message in (*load.held.values(), *gathered) if message[2] is None])
-    load.held.update(zip(map(sequence_of, gathered), gathered, strict=True))  # without those that surely do not match
+    if judge is not None:
+        undecided = judge.sort_out(held) + judge.undecided(gathered)
+        load.unwanted = judge.unwanted
+    else:
+        undecided = held + gathered
+        selector_group.decode(undecided, load.survey)
+    _judge(load, undecided)
+    return gathered
 
 
 def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:

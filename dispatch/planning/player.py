@@ -43,7 +43,7 @@ from ...store.index.destination_lane import DestinationLane
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate, Question
 from ...store.index.index import Index
-from ...store.journal.regions import REGION_BYTES_MAX, ReadableFile, Region
+from ...store.journal.regions import REGION_BYTES_MAX, Judge, ReadableFile, Region
 from ...store.message import HeaderValue
 from ...store.numbering import BLOCK_MASK, UNLIMITED
 from ...store.stored_message import StoredMessage
@@ -195,7 +195,9 @@ class PlayedStore:
         """Read as `read` does, because no list of a replay has a selector."""
         return self.read(regions)
 
-    def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+    def read(
+        self, regions: Sequence[Region], judge: Judge | None = None
+    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         self.reads += len(regions)
         messages = [
             self.message(sequence, length, READ)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from typing import Any, Final, NamedTuple, Protocol
 
 from ..disk.disk import File
@@ -31,7 +31,7 @@ from ..format.record import (
     decode_slice,
     verify_head,
 )
-from ..stored_message import StoredMessage
+from ..stored_message import StoredMessage, properties_of, sequence_of
 
 REGION_BYTES_MAX: Final = 256 * 1024
 PIECE_BYTES: Final = 64 * 1024
@@ -49,6 +49,10 @@ _unpack_one: Final[Callable[[bytes, int], tuple[int, int, Any, int, int, int]]] 
 only passed on, as the object that it is.
 """
 assert _ONE.size == ONE_BYTES
+
+
+Judge = Callable[[Sequence[int], Sequence[bytes]], list[bool]]
+"""Tells which messages of a record are wanted, by their sequences, in order, and the properties of each."""
 
 
 class ReadableFile(Protocol):
@@ -141,10 +145,13 @@ def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[R
         return UnopenedDataLog(OSError(errno.EIO, str(damage))), 0
 
 
-def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+def read_regions(
+    regions: Sequence[Region], judge: Judge | None = None
+) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
     """Return the wanted messages in order, and (sequence, problem) of those that can't be read. One read per region.
 
     If that read fails, each record is read by itself, so only messages in bad places are lost.
+    judge: messages that it does not want are verified and left out; None: all are wanted.
     """
     messages: list[StoredMessage] = []
     unreadable: list[tuple[int, str]] = []
@@ -155,20 +162,27 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
         except OSError as error:
             parts = _records_of(region)
             if len(parts) > 1:
-                found, others = read_regions(parts)
+                found, others = read_regions(parts, judge)
                 messages += found
                 unreadable += others
             else:
                 _unreadable(region.extents[0], f"the read failed ({error.strerror})", unreadable)
             continue
         for extent in region.extents:
+            found = messages if judge is None else []
             if isinstance(extent, SingleRecords):
-                _read_singles(extent, data, region.offset, region.salt, messages, unreadable)
+                _read_singles(extent, data, region.offset, region.salt, found, unreadable)
             else:
                 try:
-                    _read_slice(extent, data, extent.offset - region.offset, region.salt, messages, unreadable)
+                    at = extent.offset - region.offset
+                    if judge is not None and _scan_slice(extent, data, at, region.salt, judge, messages):
+                        continue
+                    _read_slice(extent, data, at, region.salt, found, unreadable)
                 except (RecordDamaged, struct.error) as damage:
                     _unreadable(extent, str(damage), unreadable)
+            if judge is not None and found:
+                wanted = judge(list(map(sequence_of, found)), list(map(properties_of, found)))
+                messages += compress(found, wanted)
     return messages, unreadable
 
 
@@ -341,6 +355,35 @@ def _read_slice(
             messages.append(row)
         else:
             unreadable.append((row[0], place))
+
+
+def _scan_slice(extent: Extent, data: bytes, at: int, salt: int, judge: Judge, messages: list[StoredMessage]) -> bool:
+    """Read the messages of a slice that a judge wants, without making the others. False: one is damaged, none is read.
+
+    The content of each is copied only for its checksum, into memory that is then free for the next one.
+    """
+    header, part = _verified_head(extent, data, at, salt)
+    begin = at + header.head_bytes + sum(part.table[1 : 3 * extent.skip : 3])
+    table = part.table[3 * extent.skip : 3 * (extent.skip + extent.messages)]
+    crcs: tuple[Any, ...] = table[::3]  # each is compared as the object that it is
+    lengths, properties_lengths = table[1::3], table[2::3]
+    of_each: list[bytes] = []
+    end = begin
+    for index, length in enumerate(lengths):
+        properties_bytes: int = properties_lengths[index]
+        of_each.append(data[end : end + properties_bytes])
+        if properties_bytes > length or checksum_object(data[end : end + length]) != crcs[index]:
+            return False
+        end += length
+    first = extent.first_sequence
+    for index, is_wanted in enumerate(judge(range(first, first + len(lengths)), of_each)):
+        length = lengths[index]
+        if is_wanted:
+            properties = of_each[index]
+            body = data[begin + len(properties) : begin + length]
+            messages.append((first + index, properties, body, part.timestamp))
+        begin += length
+    return True
 
 
 def _is_whole(found: int, crc: int, length: int, properties_bytes: int) -> bool:

@@ -149,9 +149,9 @@ class Workload:
         store = inside(self.bay).store
         read = store.message_store.read
 
-        def reading(regions: Any) -> Any:
+        def reading(regions: Any, judge: Any = None) -> Any:
             self._interrupt()
-            found = read(regions)
+            found = read(regions, judge)
             self._interrupt()
             return found
 

@@ -16,7 +16,7 @@ from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, Question
 from ....store.index.journaled_lane import JournaledLane
 from ....store.index.pending_lane import PendingLane
-from ....store.journal.regions import Region
+from ....store.journal.regions import Judge, Region
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 
@@ -71,8 +71,12 @@ class BackingStore(Protocol[PendingLaneT, RegionT]):
     def plan(self, lane: PendingLaneT, runs: Sequence[tuple[int, int]]) -> list[RegionT]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
 
-    def read(self, regions: Sequence[RegionT]) -> ReadResult:
-        """Read what was planned. Requires: no lock."""
+    def read(self, regions: Sequence[RegionT], judge: Judge | None = None) -> ReadResult:
+        """Read what was planned. Requires: no lock.
+
+        judge: messages that it does not want are left out; None: all are wanted. Only a scan that takes a survey has
+            one, and only persistent messages are surveyed.
+        """
 
     def read_headers(self, regions: Sequence[RegionT], pay: Callable[[int], None]) -> ReadResult:
         """Read the one message that was planned, in pieces, and return it with an empty body. Requires: no lock.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import compress
-from operator import itemgetter
+from operator import itemgetter, not_
 from typing import Final
 
 from ....store.format.message_properties import (
@@ -18,14 +18,13 @@ from ....store.format.record import RecordDamaged
 from ....store.index.fingerprint import BlockSurvey
 from ....store.message import HeaderValue
 from ....store.numbering import BLOCK_MASK
-from ....store.stored_message import StoredMessage, sequence_of
+from ....store.stored_message import StoredMessage, properties_of, sequence_of
 from ...selectors.selector import Selector
 from .contracts import MessageSource
 from .delivery import LaneMessages
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
 _body_of: Final[Callable[[StoredMessage], bytes | None]] = itemgetter(2)
-_properties_of: Final[Callable[[StoredMessage], bytes]] = itemgetter(1)
 
 
 class SelectorMatcher:
@@ -68,43 +67,16 @@ class SelectorMatcher:
             indexes = [message[0] & BLOCK_MASK for message in held]
             survey.decode(indexes, [message[1] for message in held], self.selector.header_names)
 
-    def sort_out(
-        self,
-        held: list[StoredMessage],
-        read: list[StoredMessage],
-        survey: BlockSurvey | None,
-        *,
-        names_all: bool,
-    ) -> tuple[set[int], list[StoredMessage], list[StoredMessage]]:
-        """Return the sequences of messages that do not match, the messages that do, and those for `examine` to judge.
+    def scan_judge(self, survey: BlockSurvey | None, *, names_all: bool) -> ScanJudge | None:
+        """Return what judges many messages of a block together, and takes down in the survey what their headers are.
 
-        held: messages that RAM had, of which some may be lazy. read: those that were read, whole.
-        names_all: False: of messages that were read and do not match, nobody wants to know the sequences.
-
-        It decodes the headers of all in one pass, and goes by columns: machine code would make a new tuple of each
-        message that it holds. Where a message is lazy, or the selector asks for fields, it only decodes.
+        None: `examine` must judge each, because nothing is to be taken down, or the selector asks for fields.
+        names_all: whether somebody wants to know the sequences of all messages that do not match.
         """
         selector = self.selector
-        messages = [*held, *read] if held else read
-        if survey is None or selector is None or selector.field_names or not messages or _has_lazy(held):
-            self.decode(messages, survey)
-            return set(), [], messages
-        sequences = list(map(sequence_of, messages))
-        decoded = header_values_of_each(list(map(_properties_of, messages)), selector.header_names)
-        survey.take_in(sequences, decoded)
-        condition = selector.condition
-        matches = [values is not None and condition.is_true(values) for values in decoded]
-        unwanted: set[int] = set()
-        if held or names_all:
-            unwanted.update(sequences if names_all else map(sequence_of, held))
-            unwanted.difference_update(compress(sequences, matches))
-        undecided: list[StoredMessage] = []
-        # Damage, of which who judges the message alone tells. Only where some headers are empty each is compared with
-        # None, which takes longer.
-        if not all(decoded) and None in decoded:
-            undecided = [message for at, message in enumerate(messages) if decoded[at] is None]
-            unwanted.difference_update(map(sequence_of, undecided))
-        return unwanted, list(compress(messages, matches)), undecided
+        if survey is None or selector is None or selector.field_names:
+            return None
+        return ScanJudge(self, selector, survey, names_all=names_all)
 
     def examine(self, lane: LaneMessages, message: StoredMessage, survey: BlockSurvey | None) -> bool:
         """Judge as wants does, and take down in the survey, if there is one, what the headers are.
@@ -133,6 +105,58 @@ class SelectorMatcher:
             return self.wants(lane, message, values)
         except RecordDamaged:
             return None
+
+
+class ScanJudge:
+    """Judges the messages of a load by their headers alone, and takes down in a survey what the headers are.
+
+    It decodes the headers of many in one pass, and goes by columns: machine code would make a new tuple of each message
+    that it looks at.
+    """
+
+    __slots__ = ("_matcher", "_selector", "_survey", "_names_all", "unwanted", "_undecided")
+
+    def __init__(self, matcher: SelectorMatcher, selector: Selector, survey: BlockSurvey, *, names_all: bool) -> None:
+        self._matcher = matcher
+        self._selector = selector
+        self._survey = survey
+        self._names_all = names_all
+        # Sequences of messages that do not match. Those that were read are missing if nobody wants to know them.
+        self.unwanted: set[int] = set()
+        # Sequences of messages whose headers can't be decoded. They count as wanted, and `examine` tells of them.
+        self._undecided: set[int] = set()
+
+    def judge(self, sequences: Sequence[int], properties: Sequence[bytes]) -> list[bool]:
+        """Return whether each message is wanted. Requires: there is one, and no message comes twice."""
+        condition = self._selector.condition
+        decoded = header_values_of_each(properties, self._selector.header_names)
+        self._survey.take_in(sequences, decoded)
+        wanted = [values is None or condition.is_true(values) for values in decoded]
+        if self._names_all:
+            self.unwanted.update(compress(sequences, map(not_, wanted)))
+        # Only where some headers are empty each is compared with None, which takes longer.
+        if not all(decoded) and None in decoded:
+            self._undecided.update([sequences[at] for at, values in enumerate(decoded) if values is None])
+        return wanted
+
+    def sort_out(self, held: list[StoredMessage]) -> list[StoredMessage]:
+        """Judge messages that RAM had, and name all that do not match; return those for `examine` to judge.
+
+        If one of them is lazy, these are all, and their headers are only decoded.
+        """
+        if _has_lazy(held):
+            self._matcher.decode(held, self._survey)
+            return held
+        if held:
+            sequences = list(map(sequence_of, held))
+            wanted = self.judge(sequences, list(map(properties_of, held)))
+            self.unwanted.update(compress(sequences, map(not_, wanted)))
+        return self.undecided(held)
+
+    def undecided(self, messages: list[StoredMessage]) -> list[StoredMessage]:
+        """Return those of the judged messages for `examine` to judge."""
+        undecided = self._undecided
+        return [message for message in messages if message[0] in undecided] if undecided else []
 
 
 def values_of(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ....store.index.destination_lane import DestinationLane
 from ....store.index.topic_lane import NO_RECORD, SubscriptionLane
-from ....store.journal.regions import Region
+from ....store.journal.regions import Judge, Region
 from ....store.message_store import MessageStore
 from ....store.stored_message import StoredMessage
 from ...core.model.contracts import LaneDueTimes
@@ -35,9 +35,11 @@ class UnrecordedStore:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
         return self._message_store.plan(pending_lane, runs)
 
-    def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+    def read(
+        self, regions: Sequence[Region], judge: Judge | None = None
+    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read from the journal what was planned. Requires: no lock."""
-        return self._message_store.read(regions)
+        return self._message_store.read(regions, judge)
 
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]

@@ -491,7 +491,8 @@ def damaged() -> SimulatedBay:
     bay = SimulatedBay()
     bay.queue().send(b"x" * 1000)
     bay.reopen()
-    bay.store.message_store.read = lambda _: ([], [(0, "the body does not verify")])  # type: ignore[method-assign, assignment]
+    unreadable = [(0, "the body does not verify")]
+    bay.store.message_store.read = lambda regions, judge=None: ([], unreadable)  # type: ignore[method-assign]
     return bay
 
 

@@ -50,9 +50,9 @@ def read_back(bay: RecordedBay, traffic: Callable[[RecordedBay], None]) -> int:
     read = store.message_store.read
     count = 0
 
-    def counted(regions: Any) -> Any:
+    def counted(regions: Any, judge: Any = None) -> Any:
         nonlocal count
-        found = read(regions)
+        found = read(regions, judge)
         count += len(found[0])
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import traceback
+from collections.abc import Sequence
 from random import Random
 from zlib import crc32
 
@@ -76,6 +77,19 @@ class Lane:
     def read(self, *runs: tuple[int, int]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         return read_regions(plan_regions(self.extents(*runs), self.journal.open_data_logs.reader))
 
+    def scan(self, *runs: tuple[int, int]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """Read, where a judge wants each third message; it is asked once about each."""
+        asked: list[int] = []
+
+        def judge(sequences: Sequence[int], properties: Sequence[bytes]) -> list[bool]:
+            assert list(properties) == [self.contents[sequence][0] for sequence in sequences]
+            asked.extend(sequences)
+            return [sequence % 3 == 0 for sequence in sequences]
+
+        found = read_regions(self.plan(*runs), judge)
+        assert sorted(asked + places(found[1])) == whole(list(runs))
+        return found
+
     def expected(self, *sequences: int) -> list[StoredMessage]:
         return [(sequence, *self.contents[sequence], TIMESTAMP) for sequence in sequences]
 
@@ -115,6 +129,7 @@ def test_any_runs_of_any_records_come_back_in_order(seed: int) -> None:
         edges = sorted(random.sample(range(len(lane.contents)), 2 * random.randint(1, 8)))
         runs = list(zip(edges[::2], edges[1::2], strict=True))
         assert lane.read(*runs) == (lane.expected(*whole(runs)), [])
+        assert lane.scan(*runs) == (lane.expected(*[sequence for sequence in whole(runs) if sequence % 3 == 0]), [])
 
 
 def test_nothing_asked_is_nothing_read() -> None:
@@ -384,6 +399,7 @@ def test_arbitrary_damage_never_gives_a_wrong_message_and_never_raises(seed: int
         found = [message[0] for message in messages]
         assert messages == lane.expected(*found), "a message that was never sent"
         assert sorted(found + places(unreadable)) == list(range(6))
+        assert lane.scan((0, 5)) == ([message for message in messages if message[0] % 3 == 0], unreadable)
 
 
 # Headers alone.

@@ -1,7 +1,8 @@
-"""Sorting out what a load has read: what surely does not match goes, and what is damaged is still to be judged."""
+"""Judging the messages of a load: what surely does not match goes, and what is damaged is still to be judged."""
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any
 
 import pytest
@@ -21,16 +22,20 @@ def message(sequence: int, part: int, body: bytes | None = b"body") -> StoredMes
 
 
 def sorted_out(
-    messages: list[StoredMessage], selector: str | None = "part = 7", *, names_all: bool = True
+    messages: list[StoredMessage], selector: str = "part = 7", *, names_all: bool = True
 ) -> tuple[set[int], list[StoredMessage], list[StoredMessage], BlockSurvey]:
     """Return what goes, what matches, what is left to be judged, and what the survey took in.
 
     The first half of the messages are those that RAM had.
     """
     survey = BlockSurvey(frozenset({"part"}), 0)
-    matcher = SelectorMatcher(compile_selector(selector) if selector is not None else None)
-    half = len(messages) // 2
-    return *matcher.sort_out(messages[:half], messages[half:], survey, names_all=names_all), survey
+    judge = SelectorMatcher(compile_selector(selector)).scan_judge(survey, names_all=names_all)
+    assert judge is not None
+    held, read = messages[: len(messages) // 2], messages[len(messages) // 2 :]
+    wanted = judge.judge([message[0] for message in read], [message[1] for message in read])
+    left = judge.sort_out(held) + judge.undecided(read)
+    candidates = [message for message in held if message[0] not in judge.unwanted] + list(compress(read, wanted))
+    return judge.unwanted, [message for message in candidates if message not in left], left, survey
 
 
 def found_values(survey: BlockSurvey) -> list[Any]:
@@ -87,11 +92,11 @@ def test_message_without_headers_is_judged_by_what_it_lacks() -> None:
     assert sorted_out([bare], "part IS NULL")[:3] == (set(), [bare], [])
 
 
-def test_where_a_message_is_lazy_all_are_left_and_the_others_are_noted() -> None:
+def test_where_a_message_is_lazy_all_that_ram_had_are_left_and_the_others_are_noted() -> None:
     """Its headers are not in RAM."""
-    messages = [message(0, 8, None), message(1, 8), message(2, 7)]
+    messages = [message(0, 8, None), message(1, 8), message(2, 7), message(3, 8)]
     unwanted, matches, left, survey = sorted_out(messages)
-    assert (unwanted, matches, left, survey.examined) == (set(), [], messages, 0b110)
+    assert (unwanted, matches, left, survey.examined) == ({3}, [messages[2]], messages[:2], 0b1110)
 
 
 def test_empty_body_is_no_reason_to_judge_one_by_one() -> None:
@@ -99,6 +104,6 @@ def test_empty_body_is_no_reason_to_judge_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("selector", ["part = 7 AND JMSPriority = 4", None])
-def test_where_a_selector_asks_for_fields_or_there_is_none_all_are_left(selector: str | None) -> None:
-    messages = [message(0, 8), message(1, 7)]
-    assert sorted_out(messages, selector)[:3] == (set(), [], messages)
+def test_where_a_selector_asks_for_fields_or_there_is_none_nothing_judges_many(selector: str | None) -> None:
+    matcher = SelectorMatcher(compile_selector(selector) if selector is not None else None)
+    assert matcher.scan_judge(BlockSurvey(frozenset({"part"}), 0), names_all=True) is None
