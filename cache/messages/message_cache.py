@@ -93,7 +93,9 @@ class MessageCache(HeldMessages):
             self.give_back(self.holder.held_bytes - share_bytes)
 
     def give_back(self, wanted_bytes: int) -> int:
-        """Release at least `wanted_bytes`, if there are so many; return how many. O(messages given back).
+        """Give back at least `wanted_bytes`, if there are so many; return how many. O(messages given back).
+
+        What a keeper takes is charged to that one instead, until it is on disk.
 
         The lane with most messages, or one with more than half as many, gives first, because its messages have the
         longest way.

@@ -128,7 +128,7 @@ class Settlements:
                 source.on_room_freed()
 
     def make_disk_space(self, full: StoreFull) -> None:
-        """Delete or archive at once what earlier acks have freed, because even the reserve is full.
+        """Run a cleanup at once, so that what earlier acks have freed is deleted, because even the reserve is full.
 
         Raise `full` if that is nothing.
         """

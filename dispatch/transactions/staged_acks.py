@@ -26,7 +26,7 @@ This is below a third of the delivery's own charge, so that transactions can ack
 class StagedAcks:
     """The deliveries that a transaction acknowledges.
 
-    The state lock guards it. Every method requires the state lock.
+    Every method requires the state lock.
     """
 
     def __init__(self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch) -> None:

@@ -275,9 +275,9 @@ class BlockCache:
     # ------------------------------------------------------------------ checkpoints
 
     def take_dirty(self) -> list[tuple[int, Block, bytes]]:
-        """Pack the blocks that a checkpoint must write, as (lane, block, bytes).
+        """Pack the blocks that a checkpoint must write, as (lane number, block, bytes).
 
-        They stay in RAM until `release_packed`.
+        The blocks stay in RAM until `checkpointed`, and the bytes are charged until `release_packed`.
         """
         taken: list[tuple[int, Block, bytes]] = []
         for (number, _), block in self.dirty.items():
