@@ -74,7 +74,8 @@ class Reclaim:
 
         1. the SpillBuffer, whose messages go to tmp-storage as soon as one write frees more than their places take;
         2. the HeadQueueCache, the newest messages first;
-        3. the PendingCache, the messages farthest from being consumed first;
+        3. the PendingCache, first what came there last: messages far from being consumed, except those that came back
+           or that a list gave up;
         4. direct messages from the far end of the list with the most supply, which moves its direct end back;
         5. small rests of the SpillBuffer.
 
