@@ -1,7 +1,7 @@
 """ReturnWriter: how often messages that came back were delivered, and when they are offered again.
 
 Each change is made in RAM and by a record. A kill loses no record that was written; a power cut may lose those that are
-not synced.
+not synced. A full disk or a failed store takes no record: the change is then in RAM alone.
 """
 
 from __future__ import annotations
