@@ -80,16 +80,9 @@ class Batch:
 
     def within(self, transaction: Transaction) -> Batch:
         """Return this batch as a batch of a transaction, with ids of its own."""
-        return Batch(
-            priority=self.priority,
-            persistent=self.persistent,
-            contents=self.contents,
-            sizes=self.sizes,
-            own_ids=self.own_ids,
-            ids=[],
-            transaction=transaction,
-            deadline=self.deadline,
-        )
+        batch = self.part(0)
+        batch.ids, batch.transaction = [], transaction
+        return batch
 
 
 class SendPipeline:

@@ -159,6 +159,8 @@ class Sender:
         """
         if type(body) is not bytes:
             body = as_bytes(body)
+        # What the ways below can't store: a delay, a retained message, a lifetime in a transaction or of a message that
+        # is not persistent.
         if (
             (delay is not AT_ONCE and delay != 0.0)
             or retain is not False
