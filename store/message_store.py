@@ -308,9 +308,8 @@ class MessageStore:
 
         Closed: the last checkpoint of this open has begun. Requires: no lock.
         """
-        adds = (
-            self._checkpoint_need.adds
-        )  # messages that are added from here on may have to wait for the next checkpoint
+        # Messages that are added from here on may have to wait for the next checkpoint.
+        adds = self._checkpoint_need.adds
         is_stored = self._checkpointer.checkpoint(is_closing=is_closing)
         self._checkpoint_need.checkpointed(adds)
         return is_stored

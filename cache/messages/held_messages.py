@@ -19,7 +19,7 @@ class HeldMessages:
         """Make it empty. share_bytes: most bytes that it should hold."""
         self.holder = holder
         self._share_bytes = share_bytes
-        # Only lanes with messages. The messages of a lane are in order of arrival.
+        # Only lanes with messages. The messages of a lane are in the order in which they came here.
         self._lanes: dict[int, dict[int, StoredMessage]] = {}
         self._lanes_by_amount = LanesByAmount(self._amount_of)
         # Number of messages that a load or a browser found here and did not have to read.

@@ -49,8 +49,9 @@ def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
 class MessageCache(HeldMessages):
     """Copies of messages that may leave whenever memory is needed. The state lock guards it.
 
-    The messages of each lane are in order of arrival. The one that came last leaves first, because it is farthest from
-    being consumed. O(1) unless a method says otherwise.
+    The messages of each lane are in the order in which they came here. The one that came last leaves first: mostly it
+    is the farthest from being consumed. It is not if it was in a list before, which came back or was evicted: it leaves
+    before the arrivals behind it, and is read again. O(1) unless a method says otherwise.
     """
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
@@ -131,7 +132,7 @@ class MessageCache(HeldMessages):
         """React to the loss of a lane's newest messages."""
 
     def discard_before(self, lane_number: int, sequence: int) -> None:
-        """Drop messages before a sequence, in order of arrival, up to the first one that is not before it.
+        """Drop messages before a sequence, in the order in which they came, up to the first one that is not before it.
 
         O(dropped).
         """

@@ -40,7 +40,7 @@ class PendingCache(MessageCache):
         return False
 
     def give_back(self, wanted_bytes: int) -> int:
-        """Release at least `wanted_bytes`, what is farthest from its reader first: what arrives next leaves a gap."""
+        """Release at least `wanted_bytes`, as `pop_victim` chooses: what arrives next leaves a gap."""
         released = super().give_back(wanted_bytes)
         if released:
             self._ends.clear()
@@ -51,10 +51,11 @@ class PendingCache(MessageCache):
         super().discard_lane(lane_number)
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message, taking room from the HeadQueueCache. False: the share or the budget is used up."""
+        """Keep the message, taking room from the HeadQueueCache. False: it is not here, and there is no room."""
         charge = charge_of(message)
         if self.holder.held_bytes + charge > self._share_bytes:
-            return False
+            messages = self._lanes.get(lane_number)
+            return messages is not None and message[0] in messages
         if self._keep(lane_number, message, charge):
             return True
         self._head_queue_cache.give_back(charge)

@@ -120,8 +120,8 @@ class AsyncSender:
     ) -> list[str]:
         """Store messages in order and return their ids.
 
-        As Queue.send_many. After every 2,048 messages or 2 MiB of bodies it waits for the sync, if there is one, and
-        other tasks run. O(messages).
+        As Queue.send_many. At the latest after 2,048 messages or 2 MiB of bodies it waits for the sync, if there is
+        one, and other tasks run. O(messages).
         """
         if not isinstance(messages, Iterable):
             return self._sender.send_many(messages)  # it refuses this argument

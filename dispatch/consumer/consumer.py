@@ -419,8 +419,8 @@ class Consumer(CoreConsumer):
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
         """Give deliveries back as failed attempts. They return to their places with attempts + 1. O(deliveries).
 
-        The attempts are in the journal when this returns. After `max_attempts` a message is delivered only by the
-        dead-letter queue.
+        The attempts are in the journal when this returns. If the disk is full or the store has failed, they are counted
+        in RAM alone. After `max_attempts` a message is delivered only by the dead-letter queue.
 
         Args:
             deliveries: One delivery, or a list or tuple of them.

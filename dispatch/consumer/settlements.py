@@ -1,7 +1,8 @@
 """Settlements: end deliveries for all consumers of a store: acks of several, nacks, releases, dead letters.
 
 The ack of a single message is `Consumer.ack`, which is written inline for speed and calls this class for unusual cases.
-When an ack or a nack returns, its record is in the journal; after a crash before that, the message comes again.
+When an ack or a nack returns, its record is in the journal; after a crash before that, the message comes again. A nack
+succeeds also where its record can't be written: then the attempt is counted in RAM alone (`ReturnWriter.put`).
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from .ordinary import OrdinaryDistribution
 
 
 class RoundRobinDistribution(OrdinaryDistribution):
-    """The distribution of a pattern: its selector group has the lists of all its members. O(lists) for each take.
+    """The distribution of a pattern: its selector group has the lists of all its topics. O(lists) for each take.
 
-    Each lane belongs to a member, whose own distribution decides about messages that come back.
+    Each lane belongs to the state of one topic, whose own distribution decides about messages that come back.
     """
 
     is_ordinary = False
@@ -25,10 +25,10 @@ class RoundRobinDistribution(OrdinaryDistribution):
     keeps_open = True
 
     def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:
-        """Make the distribution of a pattern. pattern: its sources are the members."""
+        """Make the distribution of a pattern. pattern: its sources are the states of its topics."""
         super().__init__(parts)
         self._pattern = pattern
-        # By priority, the number of the member that was served last.
+        # By priority, the number of the topic's subscription that was served last.
         self._served: dict[int, int] = {}
 
     @property
@@ -43,7 +43,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` messages that are in RAM.
 
-        In each priority, the member behind the one that was served last comes first.
+        In each priority, the topic behind the one that was served last comes first.
         """
         deliveries: list[Delivery] = []
         firsts = (
@@ -79,20 +79,20 @@ class RoundRobinDistribution(OrdinaryDistribution):
             self._loads.request(target)
         return max_bytes
 
-    def remove_member(self, member: ConsumedDestination, selector_group: SelectorGroup) -> None:
-        """Remove the lists of one member from the selector group, and its deliveries from the consumer."""
-        for lane in member.all_lanes():
+    def remove_topic(self, topic: ConsumedDestination, selector_group: SelectorGroup) -> None:
+        """Remove the lists of one topic from the selector group, and its deliveries from the consumer."""
+        for lane in topic.all_lanes():
             for delivery in list(lane.deliveries.values()):
                 self._dispatch_area.settle(delivery)
-        self._target_lists.remove_lists_over(member, selector_group)
+        self._target_lists.remove_lists_over(topic, selector_group)
         for consumer in list(selector_group.consumers):
             consumer.try_again()
 
     def leave(self, consumer: CoreConsumer) -> None:
-        """Remove a closed consumer. Its members have no selector group any more."""
+        """Remove a closed consumer. Its topics have no selector group any more."""
         super().leave(consumer)
-        for member in self._pattern.sources():
-            member.forget_selector_groups()
+        for topic in self._pattern.sources():
+            topic.forget_selector_groups()
 
 
 def _has_more(target: TargetList) -> bool:

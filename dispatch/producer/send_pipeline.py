@@ -28,7 +28,10 @@ from .sender_parts import SenderParts
 from .slice_writer import ids_of
 
 UNPUBLISHED_SLICES_MAX: Final = 8
-"""With sync "always", slices wait in RAM until they are durable. One call has at most so many there (2 MiB)."""
+"""With sync "always", slices wait in RAM until they are durable. A call of many syncs when so many of the store wait.
+
+Those of all senders count. Eight full slices are 2 MiB, and less if their messages are small.
+"""
 
 
 class Batch:
@@ -77,16 +80,9 @@ class Batch:
 
     def within(self, transaction: Transaction) -> Batch:
         """Return this batch as a batch of a transaction, with ids of its own."""
-        return Batch(
-            priority=self.priority,
-            persistent=self.persistent,
-            contents=self.contents,
-            sizes=self.sizes,
-            own_ids=self.own_ids,
-            ids=[],
-            transaction=transaction,
-            deadline=self.deadline,
-        )
+        batch = self.part(0)
+        batch.ids, batch.transaction = [], transaction
+        return batch
 
 
 class SendPipeline:

@@ -159,6 +159,8 @@ class Sender:
         """
         if type(body) is not bytes:
             body = as_bytes(body)
+        # What the ways below can't store: a delay, a retained message, a lifetime in a transaction or of a message that
+        # is not persistent.
         if (
             (delay is not AT_ONCE and delay != 0.0)
             or retain is not False
@@ -396,7 +398,8 @@ class Sender:
         """Store messages in order and return their ids. O(messages).
 
         They are written in slices of up to 256 messages or 256 KiB. Each slice is atomic and one write (with
-        use_vectored_io=False, a slice is one message). They are synced at the end, and before that every 2 MiB.
+        use_vectored_io=False, a slice is one message). They are synced at the end, and before that whenever 8 slices of
+        the whole store wait for a sync: every 2 MiB, or sooner if messages are small or others send too.
 
         Args:
             messages: Any iterable of Message; it may be longer than memory.

@@ -130,7 +130,7 @@ class TopicConsumerFactory:
                 self._patterns.add(pattern_state, options.selector)
                 for topic in topics:
                     self._patterns.join(pattern_state, topic)
-            refused = self._retained.give((topic, pattern_state.members[topic.number]) for topic in topics)
+            refused = self._retained.give((topic, pattern_state.topics[topic.number]) for topic in topics)
         if refused is not None:
             consumer.close()
             raise refused

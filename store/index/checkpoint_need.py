@@ -2,6 +2,9 @@
 
 Two things need it: messages that were added, because a replay would read them all, and blocks that are dirty, because
 they can't leave RAM. State in RAM: an open begins with a checkpoint.
+
+A checkpoint that is postponed, for want of space or descriptors, counts as one here: the next is due only after as many
+messages again. Otherwise each call would try again in vain.
 """
 
 from __future__ import annotations
@@ -35,5 +38,8 @@ class CheckpointNeed:
         return self.adds >= self.due_adds + self._max_adds
 
     def checkpointed(self, adds: int) -> None:
-        """Begin to count up to the next checkpoint. adds: how many there were when the last one began."""
+        """Begin to count up to the next checkpoint, also if the last one was postponed.
+
+        adds: how many there were when it began.
+        """
         self.due_adds = max(self.due_adds, adds + self._max_adds)

@@ -1,7 +1,7 @@
 """ReturnWriter: how often messages that came back were delivered, and when they are offered again.
 
 Each change is made in RAM and by a record. A kill loses no record that was written; a power cut may lose those that are
-not synced.
+not synced. A full disk or a failed store takes no record: the change is then in RAM alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..environment.late_log import LateLogger
-from ..errors import ForebayError
+from ..errors import ForebayError, StoreFailed
 from ..format.record import RANGES_MAX, RETURN, TIMED
 from ..format.return_record import ReturnedRun, delayed_returns_payload, returns_payload
 from ..format.state_record import CountedRun
@@ -29,6 +29,8 @@ class ReturnWriter:
     def __init__(self, journal: Journal, index: Index) -> None:
         self._journal = journal
         self._index = index
+        # Whether a warning has told that the store has failed and takes no record.
+        self._has_warned = False
 
     def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
         """Count deliveries of a lane that did not end with an ack, in one record for up to 4,096 runs.
@@ -60,4 +62,8 @@ class ReturnWriter:
                 payload = delayed_returns_payload(number, now_ms, part) if now_ms else returns_payload(number, part)
                 self._journal.append(RETURN, flags, len(part), payload)
         except ForebayError as error:
-            logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")
+            if isinstance(error, StoreFailed) and not self._has_warned:
+                self._has_warned = True
+                logger.warning("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")
+            else:
+                logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")

@@ -74,7 +74,8 @@ class Reclaim:
 
         1. the SpillBuffer, whose messages go to tmp-storage as soon as one write frees more than their places take;
         2. the HeadQueueCache, the newest messages first;
-        3. the PendingCache, the messages farthest from being consumed first;
+        3. the PendingCache, first what came there last: messages far from being consumed, except those that came back
+           or that a list gave up;
         4. direct messages from the far end of the list with the most supply, which moves its direct end back;
         5. small rests of the SpillBuffer.
 
@@ -166,7 +167,11 @@ class Reclaim:
             self._exhausted[keep.memory] = self._lists_bytes, self.measurements, request.least_seconds
 
     def _is_exhausted(self, memory: MessageMemory, least_seconds: float) -> bool:
-        """Return whether no list had so much for one of this memory at the last look, and no list has grown since."""
+        """Return whether no list had so much for one of this memory at the last look, and nothing tells of a change.
+
+        Only the bytes of all lists together are compared. If one has grown by as much as others have shrunk, that is
+        not noticed before the next measurement.
+        """
         lists_bytes, measurements, seconds = self._exhausted.get(memory, (-1, -1, 0.0))
         return lists_bytes == self._lists_bytes and measurements == self.measurements and least_seconds >= seconds
 

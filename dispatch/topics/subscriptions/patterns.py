@@ -1,8 +1,8 @@
 """Wildcard subscriptions: one consumer of all topics that match a pattern, including topics that are made later.
 
-A pattern has one member for each topic that matches. To the topic, a member is like any other subscription without a
-name. All members share the selector group of the pattern, so the consumer takes from lists over the lanes of many
-topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case.
+A pattern has a subscription of each topic that matches, a PatternTopicState. To the topic it is like any other
+subscription without a name. All of them share the selector group of the pattern, so the consumer takes from lists over
+the lanes of many topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case.
 `RoundRobinDistribution` serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of
 a pattern is in the journal; a crash ends it.
 """
@@ -68,16 +68,16 @@ class PatternRegistry:
     def join(self, pattern_state: PatternState, topic: TopicState) -> None:
         """Give a pattern's consumer the messages that are sent to a topic from now on.
 
-        Requires: the lock, and that the member is charged.
+        Requires: the lock, and that the subscription is charged.
         """
         selector = self._selectors[pattern_state]
         text = selector.text if selector is not None else None
         subscriber = self._writer.subscribe(topic.number, None, text)
-        member = PatternMemberState(topic, subscriber, selector, pattern_state)
-        pattern_state.add_member(member)
-        self._subscriptions.begin(member)
-        self._subscriptions.go_online(member, is_shared=False)
-        self._target_lists.subscribe(member, selector)
+        subscription = PatternTopicState(topic, subscriber, selector, pattern_state)
+        pattern_state.add_topic(subscription)
+        self._subscriptions.begin(subscription)
+        self._subscriptions.go_online(subscription, is_shared=False)
+        self._target_lists.subscribe(subscription, selector)
 
 
 class PatternState(NamedDestinationState):
@@ -86,7 +86,7 @@ class PatternState(NamedDestinationState):
     The state lock guards it.
     """
 
-    __slots__ = ("registry", "members", "round_robin", "_has_limits", "_selector_matches")
+    __slots__ = ("registry", "topics", "round_robin", "_has_limits", "_selector_matches")
     noun = "topic"
     kind = TOPIC
     keeps_message_groups = False
@@ -99,16 +99,16 @@ class PatternState(NamedDestinationState):
         self.registry = registry
         self._selector_matches = selector_matches
         # By the number of the topic.
-        self.members: dict[int, PatternMemberState] = {}
-        # Whether a topic with limits was ever a member.
+        self.topics: dict[int, PatternTopicState] = {}
+        # Whether one of them ever had limits.
         self._has_limits = False
         assert isinstance(self.distribution, RoundRobinDistribution)
         self.round_robin = self.distribution
 
-    def add_member(self, member: PatternMemberState) -> None:
-        """Add a member. If it is the first with limits, the consumer's acks tell its senders from now on."""
-        self.members[member.topic.number] = member
-        if member.is_limited and not self._has_limits:
+    def add_topic(self, subscription: PatternTopicState) -> None:
+        """Add a topic. If it is the first with limits, the consumer's acks tell its senders from now on."""
+        self.topics[subscription.topic.number] = subscription
+        if subscription.is_limited and not self._has_limits:
             self._has_limits = True
             for consumer in self.consumers():
                 consumer.follow_destination()
@@ -118,12 +118,12 @@ class PatternState(NamedDestinationState):
         return self._has_limits
 
     def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
-        """Return the new selector group that all members share."""
+        """Return the new selector group that all topics share."""
         return SubscriptionSelectorGroup(selector, self._selector_matches)
 
     @property
     def selector_group(self) -> SelectorGroup:
-        """The selector group that all members share."""
+        """The selector group that all topics share."""
         (found,) = self.selector_groups.values()
         return found
 
@@ -139,32 +139,32 @@ class PatternState(NamedDestinationState):
         return SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
 
     def sources(self) -> Iterable[DestinationState]:
-        """Return the members of the pattern."""
-        return self.members.values()
+        """Return the states of the topics."""
+        return self.topics.values()
 
     def all_lanes(self) -> Iterator[LaneState]:
-        """Yield the lanes of all members."""
-        return (lane for member in self.members.values() for lane in member.all_lanes())
+        """Yield the lanes of all topics."""
+        return (lane for topic in self.topics.values() for lane in topic.all_lanes())
 
     def on_consumer_closed(self) -> None:
-        """End all members, because the consumer of the pattern has closed. Requires: the lock."""
-        members = list(self.members.values())
-        self.members.clear()
-        for member in members:
-            member.on_consumer_closed()
+        """End the subscription of each topic, because the consumer of the pattern has closed. Requires: the lock."""
+        topics = list(self.topics.values())
+        self.topics.clear()
+        for topic in topics:
+            topic.on_consumer_closed()
         self.registry.forget(self)
 
     @property
     def depth(self) -> int:
-        return sum(member.depth for member in self.members.values())
+        return sum(topic.depth for topic in self.topics.values())
 
     @property
     def depth_bytes(self) -> int:
-        return sum(member.depth_bytes for member in self.members.values())
+        return sum(topic.depth_bytes for topic in self.topics.values())
 
 
-class PatternMemberState(SubscriptionState):
-    """Dispatch's state of the member of a pattern that stands for one topic. The state lock guards it."""
+class PatternTopicState(SubscriptionState):
+    """Dispatch's state of one topic as a pattern has it: its subscription there. The state lock guards it."""
 
     __slots__ = ("pattern",)
 
@@ -180,6 +180,6 @@ class PatternMemberState(SubscriptionState):
 
     def close_consumers(self) -> None:
         """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
-        if self.pattern.members.pop(self.topic.number, None) is not None:
-            self.pattern.round_robin.remove_member(self, self.pattern.selector_group)
+        if self.pattern.topics.pop(self.topic.number, None) is not None:
+            self.pattern.round_robin.remove_topic(self, self.pattern.selector_group)
             self.on_consumer_closed()

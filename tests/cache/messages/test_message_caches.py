@@ -93,6 +93,15 @@ def test_what_does_not_fit_into_the_share_is_refused(make: Maker) -> None:
     assert budget.held_bytes == 3 * CHARGE
 
 
+def test_pending_cache_tells_of_a_message_that_it_has_whatever_room_is_left() -> None:
+    budget = Budget(10_000)
+    cache = pending_cache(budget, CHARGE)
+    assert cache.put(LANE, message(7))
+    assert cache.put(LANE, message(7))
+    assert not cache.put(LANE, message(8)) and not cache.put(OTHER_LANE, message(7))
+    assert len(cache) == 1 and budget.held_bytes == CHARGE
+
+
 def test_a_share_of_nothing_switches_the_cache_off(make: Maker) -> None:
     budget = Budget(100_000)
     cache = make(budget, 0)

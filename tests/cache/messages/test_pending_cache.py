@@ -222,23 +222,3 @@ def test_whether_little_waits_for_a_subscription_counts_what_was_sent_since_it_l
         messages, content_bytes = target.lane.pending_lane.depth
         assert content_bytes == 600 * messages
         assert content_bytes + OVERHEAD_BYTES * messages > near(target)
-
-
-@pytest.mark.parametrize("others", [0, 7])
-@pytest.mark.parametrize(("limit", "part"), [("4MiB", 0.5), ("16MiB", 1.0)])
-def test_reads_fill_a_list_to_half_of_its_high_watermark_where_memory_is_short(
-    limit: str, part: float, others: int
-) -> None:
-    bay = SimulatedBay(memory_limit=limit)
-    fill(bay, 20_000)
-    bay.reopen()
-    for number in range(others):  # so that one load could bring all that the list may hold
-        queue = bay.queue(f"other-{number}")
-        queue.send(b"")
-        queue.subscribe()
-    with bay.queue().subscribe():
-        [target] = [target for target in bay.lists() if target.lane.pending_lane.pending_messages > 1]
-        bay.bay.step()
-        while bay.loader.step():
-            pass
-        assert 0.6 * part < target.direct_bytes / target.high_watermark_bytes <= part

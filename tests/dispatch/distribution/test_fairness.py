@@ -193,6 +193,7 @@ def test_a_hundred_owners_of_groups_cost_less_than_twice_what_one_costs() -> Non
     assert cost(100, 6400, {}, group) <= 2 * cost(1, 6400, {}, group)
 
 
+@interpreted("calls nothing that a profiler sees")
 def test_a_hundred_consumers_of_two_priorities_cost_less_than_twice_what_two_cost() -> None:
     def calls_a_message(consumers: int) -> float:
         queue, messages = SimulatedBay().queue(), 1600

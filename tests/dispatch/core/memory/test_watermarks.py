@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from delivering import fill
 from inside import inside
 from simulated_bay import SimulatedBay
 from watermark_traffic import MESSAGE_BYTES, RULES, TRAFFICS, miss_share
@@ -172,3 +173,23 @@ def test_a_backlog_of_a_hundred_times_the_memory(tmp_path: Path, loads_ahead: bo
         share = statistics.misses / bodies
         assert share < 0.001 if loads_ahead else share > 0.5
         assert bay.statistics().memory.held_bytes_max <= 4 * MIB
+
+
+@pytest.mark.parametrize("others", [0, 7])
+@pytest.mark.parametrize(("limit", "part"), [("4MiB", 0.5), ("16MiB", 1.0)])
+def test_reads_fill_a_list_to_half_of_its_high_watermark_where_memory_is_short(
+    limit: str, part: float, others: int
+) -> None:
+    bay = SimulatedBay(memory_limit=limit)
+    fill(bay, 20_000)
+    bay.reopen()
+    for number in range(others):  # so that one load could bring all that the list may hold
+        queue = bay.queue(f"other-{number}")
+        queue.send(b"")
+        queue.subscribe()
+    with bay.queue().subscribe():
+        [target] = [target for target in bay.lists() if target.lane.pending_lane.pending_messages > 1]
+        bay.bay.step()
+        while bay.loader.step():
+            pass
+        assert 0.6 * part < target.direct_bytes / target.high_watermark_bytes <= part

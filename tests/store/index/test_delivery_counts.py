@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -75,6 +76,22 @@ def test_attempts_survive_a_clean_restart_and_a_kill() -> None:
     deliveries = simulated.queue().subscribe().take(4)
     assert attempts(deliveries) == [3, 3, 3, 2]
     simulated.check()
+
+
+def test_in_a_failed_store_a_nack_counts_in_ram_alone_and_one_warning_tells_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    simulated = filled(2)
+    consumer = simulated.queue().subscribe()
+    first, second = consumer.take(2)
+    simulated.disk.fail("write", 1, errno.EIO)
+    consumer.nack(first)
+    consumer.nack(second)
+    told = [record.levelname for record in caplog.records if getattr(record, "event", None) == "attempts_in_ram"]
+    assert told == ["WARNING"]
+    assert attempts(consumer.take(2)) == [2, 2]
+    simulated.crash()
+    assert attempts(simulated.queue().subscribe().take(2)) == [1, 1]
 
 
 @pytest.mark.parametrize("is_index_lost", [False, True])
