@@ -143,16 +143,23 @@ class MessageCache(HeldMessages):
     def discard_runs(self, lane_number: int, gone: SequenceSet, end: int = BEHIND_ALL) -> None:
         """Drop the lane's messages that are gone and come before `end`. O(those that are gone, or that are here).
 
-        Of the two it goes through the fewer: all that a lane ever had may be gone, and a cache may have very much.
+        Of the two it goes through the fewer: all that a lane ever had may be gone, and a cache may have very much. What
+        is gone behind `end` costs nothing.
         """
-        held = self._lanes.get(lane_number, {})
-        if gone.count < len(held):
-            found = [sequence for first, last in gone for sequence in range(first, last + 1)]
+        held = self._lanes.get(lane_number)
+        if held is None or not gone or gone.first >= end:
+            return
+        runs: list[tuple[int, int]] = []
+        for first, last in gone:
+            if first >= end:
+                break
+            runs.append((first, min(last + 1, end)))
+        if sum(behind - first for first, behind in runs) < len(held):
+            found = [sequence for first, behind in runs for sequence in range(first, behind)]
         else:
-            found = [sequence for sequence in held if sequence in gone]
+            found = [sequence for sequence in held if sequence < end and sequence in gone]
         for sequence in found:
-            if sequence < end:
-                self.take(lane_number, sequence)
+            self.take(lane_number, sequence)
 
     def statistics(self) -> CacheStatistics:
         """Return the figures of the cache. O(lanes)."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from compiled import interpreted
 
 from forebay.cache.accounting.budget import Budget
 from forebay.cache.accounting.charge import charge_of
@@ -82,6 +85,27 @@ def test_forgetting_all_that_a_topic_ever_had_costs_what_is_here() -> None:
     everything.add(0, 2 * 10**12)
     readers.mine.discard_runs(MINE, everything)
     assert readers.held() == [] and readers.cache.peek(TOPIC, 10**12) is not None
+
+
+@interpreted("machine code has no subclass of a set of sequences")
+def test_forgetting_what_another_reader_still_needs_costs_nothing() -> None:
+    """The end of a topic with many subscriptions forgets everything once for each, under the state lock."""
+
+    class Uncounted(SequenceSet):
+        def __iter__(self) -> Iterator[tuple[int, int]]:
+            raise AssertionError("the runs are gone through")
+
+        def __contains__(self, number: int) -> bool:
+            raise AssertionError("the messages here are gone through")
+
+    readers = Readers()
+    readers.others = 3
+    for sequence in range(3, 9):
+        readers.mine.put(MINE, message(sequence))
+    everything = Uncounted()
+    everything.add(3, 2 * 10**12)
+    readers.mine.discard_runs(MINE, everything)
+    assert readers.held() == [3, 4, 5, 6, 7, 8]
 
 
 def test_an_overflow_behind_a_gap_is_not_kept(readers: Readers) -> None:
