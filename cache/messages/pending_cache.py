@@ -33,7 +33,10 @@ class PendingCache(MessageCache):
             would only take room from nearer ones.
         """
         sequence = message[0]
-        is_kept = is_near or self._ends.get(lane_number) == sequence or self.peek(lane_number, sequence - 1) is not None
+        is_kept = is_near or self._ends.get(lane_number) == sequence
+        if not is_kept:
+            messages = self._lanes.get(lane_number)
+            is_kept = messages is not None and sequence - 1 in messages
         if is_kept and self.put(lane_number, message):
             self._ends[lane_number] = sequence + 1
             return True
