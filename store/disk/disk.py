@@ -65,7 +65,11 @@ class FillableFile(File, Protocol):
 
     @property
     def is_filled_ahead(self) -> bool:
-        """Whether the preallocated space is filled ahead of small appends, which thus always find room."""
+        """Whether the preallocated space is filled ahead of small appends."""
+
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes from the file's start that were written, even if with zeros: an append there always finds room."""
 
 
 class Directory(Protocol):
@@ -116,8 +120,13 @@ class Disk(Protocol):
 
 
 def is_filled_ahead(file: File) -> bool:
-    """Return whether small appends to a file always find room, up to what was preallocated."""
+    """Return whether the preallocated space of a file is filled ahead of small appends."""
     return isinstance(file, FillableFile) and file.is_filled_ahead
+
+
+def filled_bytes(file: File) -> int:
+    """Return up to where appends to a file always find room, because its space is filled."""
+    return file.filled_bytes if isinstance(file, FillableFile) else 0
 
 
 def known_free_bytes(disk: Disk) -> int:

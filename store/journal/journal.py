@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeAlias
 
-from ..disk.disk import NO_SPACE, Disk, File, is_filled_ahead, known_free_bytes
+from ..disk.disk import NO_SPACE, Disk, File, filled_bytes, is_filled_ahead, known_free_bytes
 from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..environment.bare_lock import bare_lock
 from ..environment.locks import AllOrBroken, OwnedLock
@@ -368,7 +368,7 @@ class Journal:
         assert self._file is not None
         if self._gathered:
             self._write_gathered()
-        self._filled_end = getattr(self._file, "filled_bytes", 0)
+        self._filled_end = filled_bytes(self._file)
         self._gather_end = min(self.offset + GATHERED_BYTES_MAX, self._filled_end)
         if self.offset + len(data) <= self._gather_end:
             self._gathered.append(data)
