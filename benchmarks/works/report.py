@@ -373,9 +373,10 @@ def _least_headers(build: str, messages: int, by_title: Mapping[str, Measured]) 
         f"What headers cost at least{build}",
         "µs of CPU a message. At least: what four headers add to the least program (benchmarks/works/minimal.py). It "
         "encodes them, puts them under the checksum, decodes them and looks two up; with a selector it decodes the one "
-        "that is named, of each message that is sent or read. Its own ratio is over its own work without headers. The "
-        "least ratio is the base and that, over the base: no store on this base does better. Ratios of ours are "
-        "medians of the ratios of neighbouring passes.",
+        "that is named, of each message that is sent or read. In batches it makes a Message of each, which is how "
+        "headers come into `send_many`. Its own ratio is over its own work without headers. The least ratio is the "
+        "base and that, over the base: no store on this base does better. Ratios of ours are medians of the ratios of "
+        "neighbouring passes.",
     )
     yield from _heading(
         "work", "base", "headers at least", "headers, ours", "its own ratio", "least ratio", "ratio", "must"

@@ -185,10 +185,14 @@ class TargetList(ListSupply):
     @property
     def is_near(self) -> bool:
         """So little is pending in its lane that what arrives is wanted before long."""
-        messages, content_bytes = self.lane.pending_lane.depth
-        return content_bytes + messages * OVERHEAD_BYTES <= near_bytes(
-            self.memory.fair_list_bytes, self.high_watermark_bytes
-        )
+        pending_lane = self.lane.pending_lane
+        enough = near_bytes(self.memory.fair_list_bytes, self.high_watermark_bytes)
+        # Behind a deep backlog the overhead of what is pending says no alone. It is asked first, because each single
+        # arrival there passes here.
+        if pending_lane.pending_messages * OVERHEAD_BYTES > enough:
+            return False
+        messages, content_bytes = pending_lane.depth
+        return content_bytes + messages * OVERHEAD_BYTES <= enough
 
     @property
     def next_to_hand_out(self) -> int | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of_all
-from ....cache.accounting.shares import near_bytes
 from ....store.index.destination_lane import DeletedLane, DestinationLane
 from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, has_fingerprints
@@ -100,12 +99,8 @@ class PersistentLaneState(LaneState):
             else:
                 self.pending_cache.admit(self.pending_lane.number, message, is_near=True)
         else:
-            # Where little waits, the loader soon reads what it missed, and has caught up. Behind a deep backlog the
-            # overhead of what is pending alone says that more waits. It is asked first: each arrival there passes here.
-            pending_lane = self.pending_lane
-            enough = near_bytes(sole.memory.fair_list_bytes, sole.high_watermark_bytes)
-            is_near = pending_lane.pending_messages * OVERHEAD_BYTES <= enough and sole.is_near
-            self.pending_cache.admit(pending_lane.number, message, is_near=is_near)
+            # Where little waits, the loader soon reads what it missed, and has caught up.
+            self.pending_cache.admit(self.pending_lane.number, message, is_near=sole.is_near)
         selector_group = sole.selector_group  # its wake_for one message, written inline
         if selector_group.waiting:
             selector_group.arrived.notify()
