@@ -10,13 +10,14 @@ from forebay.benchmarks.calibration import AgainstFloor
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.environment.locks import OwnedLock
+from forebay.store.format.contents import Contents
 from forebay.store.format.record import STATE
 from forebay.store.journal.journal import Journal
 
 RECORDS = 2000
 SLICES = 40
 BODY = bytes(range(256)) * 4
-SLICE = [(b"", BODY)] * 256
+SLICE = Contents([b""] * 256, [BODY] * 256)
 
 
 class Journals:

@@ -189,7 +189,7 @@ class Topic(Sender):
         if message.delay != 0.0:
             raise SettingsError("a message with retain can't have a delay: send it when it is due")
         batch = self._batch_of(message, None, self._deadline(timeout))
-        key = retain_key(retain, batch.contents[0][0]) if isinstance(retain, str) else ""
+        key = retain_key(retain, batch.contents.properties[0]) if isinstance(retain, str) else ""
         try:
             return self._send_and_retain(batch, key)
         except StoreFull as full:
@@ -207,7 +207,7 @@ class Topic(Sender):
             timestamp = self._sender_parts.clock_ms()
             own_id = self._send_batch(batch.within(own))
             if own.sent:  # it was not sent before, and not given up for want of room
-                properties, body = batch.contents[0]
+                properties, body = batch.contents.properties[0], batch.contents.bodies[0]
                 if batch.own_ids[0] is None:
                     times, properties = split_times(properties)
                     properties = times + encode_properties(None, own_id) + properties

@@ -15,9 +15,10 @@ from .checkpoint.checkpointer import Checkpointer
 from .disk.disk import Disk
 from .environment.locks import StoreLocks
 from .errors import Closed, StoreFailed
+from .format.contents import Contents
 from .format.identity import Identity
 from .format.places import Extent, SingleRecords
-from .format.record import IDENTIFIED, TIMED, content_lengths
+from .format.record import IDENTIFIED, TIMED
 from .format.times import MessageTimes
 from .index.deduplication import Deduplication
 from .index.destination_lane import DestinationLane
@@ -114,24 +115,24 @@ class MessageStore:
         self,
         lane: DestinationLane,
         timestamp: int,
-        contents: list[tuple[bytes, bytes]],
+        contents: Contents,
         times: Sequence[MessageTimes] = (),
         identities: Sequence[Identity] = (),
         *,
         lengths: list[int] | None = None,
         flags: int = 0,
     ) -> int:
-        """Append (properties, body) pairs as one record, all or nothing; return the first sequence.
+        """Append messages as one record, all or nothing; return the first sequence.
 
         times: those of each message, as its properties say, if any message has times. identities: those of messages
             with an id of their own; message and id are in one record, so a crash can't separate them. lengths: the
-            content_lengths of the pairs, if the caller has them. flags: those of the record.
+            those of the contents, if the caller has them. flags: those of the record.
 
         Requires: the lock; at most lane.slice_capacity and SLICE_MESSAGES_MAX messages. Raises Closed or StoreFull
         (nothing is stored), or StoreFailed.
         """
         if lane.is_unread:
-            content_bytes = sum(content_lengths(contents) if lengths is None else lengths)
+            content_bytes = sum(contents.lengths() if lengths is None else lengths)
             return self._discard_writer.discard(lane, len(contents), content_bytes, identities)
         journal = self._journal
         flags |= lane.priority | (TIMED if times else 0) | (IDENTIFIED if identities else 0)

@@ -11,6 +11,7 @@ from typing import Final
 
 from ...store.errors import ForebayError
 from ...store.format.branch import Branch
+from ...store.format.contents import Contents
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX
 from ...store.format.times import has_times
 from ...store.index.delivery_counts import DeliveryCountTable
@@ -91,8 +92,8 @@ class LaneTransfer:
         """Write the messages as slices that count with the commit; return position, lengths and messages of each."""
         written: list[tuple[int, list[int], list[StoredMessage]]] = []
         for part in _slices(messages, target.destination_lane.slice_capacity, self._slice_messages_max):
-            contents = [(properties, body or b"") for _, properties, body, _ in part]
-            is_timed = any(has_times(properties) for properties, _ in contents)
+            contents = Contents.of((properties, body or b"") for _, properties, body, _ in part)
+            is_timed = any(map(has_times, contents.properties))
             lengths = self._transaction_writer.append_slice(
                 branch, target.destination_lane, part[0][3], contents, is_timed=is_timed
             )

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from itertools import repeat
 from typing import Final
 
 from ...cache.accounting.charge import charge_of_sizes
 from ...store.errors import StoreFailed, StoreFull, argument_error
+from ...store.format.contents import Contents
 from ...store.format.times import has_times, times_of_each
 from ...store.numbering import PRIORITIES
 from ..admission.limits import DestinationLimits, Reservation, Wait
@@ -44,7 +44,7 @@ class Batch:
         *,
         priority: object,
         persistent: object,
-        contents: list[tuple[bytes, bytes]],
+        contents: Contents,
         sizes: list[int],
         own_ids: list[str | None],
         ids: list[str],
@@ -53,7 +53,6 @@ class Batch:
     ) -> None:
         self.priority = priority
         self.persistent = persistent
-        # Properties and body of each message.
         self.contents = contents
         # Bytes of each message: of its properties and body together.
         self.sizes = sizes
@@ -66,7 +65,7 @@ class Batch:
 
     def part(self, begin: int, end: int | None = None) -> Batch:
         """Return a part of this batch, for the same call."""
-        contents, sizes, own_ids = self.contents[begin:end], self.sizes[begin:end], self.own_ids[begin:end]
+        contents, sizes, own_ids = self.contents.part(begin, end), self.sizes[begin:end], self.own_ids[begin:end]
         return Batch(
             priority=self.priority,
             persistent=self.persistent,
@@ -167,7 +166,7 @@ class SendPipeline:
         """
         if not self._destination.has_duplicate_window or batch.transaction is not None:
             return len(batch.contents) - begin
-        return self._parts.slices.fresh(self._destination, batch.contents[begin:])
+        return self._parts.slices.fresh(self._destination, batch.contents.part(begin))
 
     def _admit(
         self, limits: DestinationLimits, sizes: Sequence[int], reservation: Reservation, batch: Batch
@@ -234,7 +233,7 @@ class SendPipeline:
             return
         if self._destination.has_duplicate_window:
             parts.slices.store_once(lane, timestamp, contents, own_ids, ids)
-        elif has_times(contents[0][0]):
+        elif has_times(contents.properties[0]):
             parts.slices.store_timed(lane, contents, batch.sizes, own_ids, ids)
         else:
             self._store_slices(lane, timestamp, batch)
@@ -249,16 +248,11 @@ class SendPipeline:
             destination_lane = lane.destination_lane  # not before: until here the queue may go
             while begin < len(contents):
                 end = begin + destination_lane.slice_capacity
-                part, lengths, own = contents[begin:end], sizes[begin:end], own_ids[begin:end]
+                part, lengths, own = contents.part(begin, end), sizes[begin:end], own_ids[begin:end]
                 before_bytes = destination_lane.added_bytes
                 first = parts.message_store.append_slice(destination_lane, timestamp, part, lengths=lengths)
-                behind = first + len(part)
-                of_each = [properties for properties, _ in part]
-                bodies = [body for _, body in part]
-                # By columns, so that all messages share one int for the time in machine code too.
-                arrived = list(zip(range(first, behind), of_each, bodies, repeat(timestamp)))
                 charge = charge_of_sizes(len(part), destination_lane.added_bytes - before_bytes)
-                parts.publisher.publish_when_durable(lane, arrived, charge)
+                parts.publisher.publish_when_durable(lane, part.arrived(first, timestamp), charge)
                 ids += ids_of(lane.id_prefix, first, own)
                 begin += len(part)
 
@@ -275,8 +269,9 @@ class SendPipeline:
             if self._destination.has_duplicate_window:
                 parts.slices.keep_once(lane, timestamp, batch.contents, batch.own_ids, ids)
                 return
-            times = times_of_each(batch.contents) if has_times(batch.contents[0][0]) else []
-            for at, ((properties, body), own) in enumerate(zip(batch.contents, batch.own_ids, strict=True)):
+            properties_of_each = batch.contents.properties
+            times = times_of_each(properties_of_each) if has_times(properties_of_each[0]) else []
+            for at, ((properties, body), own) in enumerate(zip(batch.contents.pairs(), batch.own_ids, strict=True)):
                 if times:
                     sequence = lane.add_timed(timestamp, properties, body, times[at])
                 else:
@@ -297,9 +292,11 @@ class SendPipeline:
             self._lane_of_non_persistent(batch)
         own_id = batch.own_ids[0]
         if limits.diverts:
-            priority, content = lane.pending_lane.priority, batch.contents[0]
+            priority, contents = lane.pending_lane.priority, batch.contents
             full_policy = self._parts.full_policy
-            stored_id = full_policy.dead_letter(self._destination, priority, is_persistent, *content)
+            stored_id = full_policy.dead_letter(
+                self._destination, priority, is_persistent, contents.properties[0], contents.bodies[0]
+            )
             if stored_id is not None:
                 return stored_id
         if own_id is not None:

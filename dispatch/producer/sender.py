@@ -11,7 +11,6 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from itertools import repeat
 from typing import Any, Final
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
@@ -25,13 +24,14 @@ from ...store.errors import (
     StoreFull,
     argument_error,
 )
+from ...store.format.contents import Contents
 from ...store.format.message_properties import (
     GROUP_BYTES_MAX,
     encode_headers,
     encode_headers_of_each,
     encode_properties,
 )
-from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
+from ...store.format.record import SLICE_CONTENT_BYTES_MAX
 from ...store.format.times import has_times
 from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
 from ...store.numbering import PRIORITIES
@@ -192,11 +192,12 @@ class Sender:
             raise self._too_large(len(body) + len(properties))
         if transaction is not None or (message_id is not None and self._destination.has_duplicate_window):
             if transaction is not None and persistent is True:
-                sent_id = self._add_to_transaction(transaction, priority, now_ms, (properties, body), message_id)
+                contents = Contents([properties], [body])
+                sent_id = self._add_to_transaction(transaction, priority, now_ms, contents, message_id)
                 if sent_id is not None:
                     return sent_id
-            content = properties, body
-            return self._send_batch(self._batch_of_one(content, priority, persistent, message_id, transaction, timeout))
+            batch = self._batch_of_one(properties, body, priority, persistent, message_id, transaction, timeout)
+            return self._send_batch(batch)
         if persistent is True:
             return self._store_persistent(priority, now_ms, expires_at, properties, body, message_id, timeout)
         return self._store_non_persistent(persistent, priority, now_ms, properties, body, message_id, timeout)
@@ -252,7 +253,7 @@ class Sender:
                     monitor.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
-            batch = self._batch_of_one((properties, body), priority, True, message_id, None, timeout)
+            batch = self._batch_of_one(properties, body, priority, True, message_id, None, timeout)
             return self._send_batch(batch, refused)
         self._confirmer.confirm(journal_end)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
@@ -299,14 +300,14 @@ class Sender:
                     monitor.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
-            batch = self._batch_of_one((properties, body), priority, persistent, message_id, None, timeout)
+            batch = self._batch_of_one(properties, body, priority, persistent, message_id, None, timeout)
             return self._send_batch(batch, refused)
         if monitor.deferred:
             monitor.run_deferred()
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
     def _add_to_transaction(
-        self, transaction: object, priority: object, now_ms: int, content: tuple[bytes, bytes], message_id: str | None
+        self, transaction: object, priority: object, now_ms: int, contents: Contents, message_id: str | None
     ) -> str | None:
         """Leave one message to a transaction, a tenth cheaper than as a batch; return its id.
 
@@ -324,7 +325,7 @@ class Sender:
                 or (lane := self._destination.lanes[priority]) is None
             ):
                 lane = self._make_pipeline().ensure_lane(priority)
-            checked.add(lane, now_ms, (content,), (message_id,), ids)
+            checked.add(lane, now_ms, contents, (message_id,), ids)
         except (StoreFull, Closed):
             return None
         return ids[0]
@@ -465,7 +466,7 @@ class Sender:
                 yield self._prepared(batch, any_group=any_group)
                 batch, size_bytes, any_group = self._new_batch(ids, transaction, deadline), 0, False
             batch.priority, batch.persistent, was_timed = its_priority, its_persistence, is_timed
-            batch.contents.append((properties, body))
+            batch.contents.append(properties, body)
             batch.sizes.append(size)
             batch.own_ids.append(message_id)
             size_bytes += size
@@ -479,7 +480,7 @@ class Sender:
         return Batch(
             priority=DEFAULT_PRIORITY,
             persistent=True,
-            contents=[],
+            contents=Contents([], []),
             sizes=[],
             own_ids=[],
             ids=ids,
@@ -500,7 +501,7 @@ class Sender:
         whole_max = min(size_max, SLICE_CONTENT_BYTES_MAX)
         sent = 0
         # Of messages[sent:], encoded already: they did not fit into the last slice.
-        left: list[tuple[bytes, bytes]] = []
+        left = Contents([], [])
         while sent < len(messages):
             part = messages[sent + len(left) : sent + slice_messages]
             if not _are_messages(part):
@@ -509,31 +510,31 @@ class Sender:
             priority: object = first.priority
             expires_in: object = first.expires_in
             lifetime = parts.lifetimes.field(expires_in) if expires_in is not None else b""
-            batch = _contents_alike(part, first, lifetime)
-            if len(batch) < len(part):
+            contents = _contents_alike(part, first, lifetime)
+            if len(contents) < len(part):
                 break
             if left:
-                batch = left + batch
-                left = []
-            sizes = content_lengths(batch)
+                contents = left.followed_by(contents)
+                left = Contents([], [])
+            sizes = contents.lengths()
             size = sum(sizes)
             if size > whole_max:
                 if size > size_max and max(sizes) > size_max:
                     break
                 # The rest is encoded anew if it has another lifetime by then.
-                left = _cut_slice(batch, sizes, size, keeps_rest=expires_in is None)
-                sizes = sizes[: len(batch)]
+                left = _cut_slice(contents, sizes, size, keeps_rest=expires_in is None)
+                sizes = sizes[: len(contents)]
             yield Batch(
                 priority=priority,
                 persistent=True,
-                contents=batch,
+                contents=contents,
                 sizes=sizes,
-                own_ids=[None] * len(batch),
+                own_ids=[None] * len(sizes),
                 ids=ids,
                 transaction=transaction,
                 deadline=deadline,
             )
-            sent += len(batch)
+            sent += len(sizes)
         return sent
 
     # ------------------------------------------------------------------ what is stored of a message
@@ -542,12 +543,11 @@ class Sender:
         """Return a batch of one message; encode it and check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
         properties, body, group, message_id = self._encoded(message, checked)
-        contents = [(properties, body)]
         batch = Batch(
             priority=message.priority,
             persistent=message.persistent,
-            contents=contents,
-            sizes=content_lengths(contents),
+            contents=Contents([properties], [body]),
+            sizes=[len(properties) + len(body)],
             own_ids=[message_id],
             ids=[],
             transaction=checked,
@@ -557,7 +557,8 @@ class Sender:
 
     def _batch_of_one(
         self,
-        content: tuple[bytes, bytes],
+        properties: bytes,
+        body: bytes,
         priority: object,
         persistent: object,
         message_id: str | None,
@@ -569,8 +570,8 @@ class Sender:
         return Batch(
             priority=priority,
             persistent=persistent,
-            contents=[content],
-            sizes=content_lengths([content]),
+            contents=Contents([properties], [body]),
+            sizes=[len(properties) + len(body)],
             own_ids=[message_id],
             ids=[],
             transaction=checked,
@@ -691,8 +692,8 @@ def _are_messages(part: list[Any]) -> bool:
     return True
 
 
-def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the stored content of each message that differs from the first one only in headers and body.
+def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> Contents:
+    """Return what is stored of each message that differs from the first one only in headers and body.
 
     If there are others among them, the contents are fewer, and without headers.
 
@@ -717,28 +718,24 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
     headers: list[Headers | None] = [message.headers for message in part]
     # A count compares each dict with None, so the first one is asked before.
     if len(bodies) < len(part) or not part or (headers[0] is None and headers.count(None) == len(part)):
-        return list(zip(repeat(lifetime), bodies, strict=False))
+        return Contents([lifetime] * len(bodies), bodies)
     encoded = encode_headers_of_each(headers, lifetime)
     if encoded is None:
         encoded = [lifetime if each is None else lifetime + encoded_properties(each, None) for each in headers]
-    return list(zip(encoded, bodies, strict=True))
+    return Contents(encoded, bodies)
 
 
-def _cut_slice(
-    contents: list[tuple[bytes, bytes]], sizes: list[int], size: int, *, keeps_rest: bool
-) -> list[tuple[bytes, bytes]]:
+def _cut_slice(contents: Contents, sizes: list[int], size: int, *, keeps_rest: bool) -> Contents:
     """Cut contents of these sizes behind one slice; return what makes the next one: no more, as the caller may wait.
 
     size: of all together.
     """
     end = _slice_end(sizes, size)
-    rest: list[tuple[bytes, bytes]] = []
+    rest_end = end
     if keeps_rest:
         rest_sizes = sizes[end:]
-        rest_end = end + _slice_end(rest_sizes, sum(rest_sizes))
-        rest = contents[end:rest_end]
-    del contents[end:]
-    return rest
+        rest_end += _slice_end(rest_sizes, sum(rest_sizes))
+    return contents.cut(end, rest_end)
 
 
 def _slice_end(sizes: list[int], size: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ...store.format.contents import Contents
 from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, times_of_each
 from ...store.message_store import MessageStore
@@ -43,27 +44,27 @@ class SliceWriter:
         self._timed = timed
         self._windows = windows
 
-    def fresh(self, destination: DestinationState, batch: Sequence[tuple[bytes, bytes]]) -> int:
+    def fresh(self, destination: DestinationState, contents: Contents) -> int:
         """Return how many of the first messages are not stored yet and have different ids. Requires: no lock.
 
         Raise TransactionError as DuplicateWindows.is_stored does.
         """
         seen: set[Identity] = set()
         with self._monitor.lock, self._monitor.all_or_broken:
-            for count, (properties, _) in enumerate(batch):
+            for count, properties in enumerate(contents.properties):
                 sent = identity_of(destination.number, properties)
                 if sent is None:
                     continue
                 if sent in seen or self._windows.is_stored(sent):
                     return count
                 seen.add(sent)
-        return len(batch)
+        return len(contents)
 
     def store_once(
         self,
         lane: PersistentLaneState,
         timestamp: int,
-        batch: Sequence[tuple[bytes, bytes]],
+        contents: Contents,
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
@@ -71,18 +72,18 @@ class SliceWriter:
 
         StoreFull: ids says how many of the first are stored.
         """
-        identities = [identity_of(lane.destination.number, properties) for properties, _ in batch]
+        identities = [identity_of(lane.destination.number, properties) for properties in contents.properties]
         with self._monitor.lock, self._monitor.all_or_broken:
-            if has_times(batch[0][0]):
+            if has_times(contents.properties[0]):
                 timestamp = self._now_ms()
             fresh = self._fresh_places(identities)
             done = 0
             while fresh:
                 capacity = lane.destination_lane.slice_capacity
                 part, fresh = fresh[:capacity], fresh[capacity:]
-                first = self._write_fresh(lane, timestamp, [batch[at] for at in part], _known(identities, part))
+                first = self._write_fresh(lane, timestamp, contents.at(part), _known(identities, part))
                 sequences = dict(zip(part, range(first, first + len(part)), strict=True))
-                behind = fresh[0] if fresh else len(batch)
+                behind = fresh[0] if fresh else len(contents)
                 ids += [own_ids[at] or f"{lane.id_prefix}{sequences[at]}" for at in range(done, behind)]
                 done = behind
             ids += [own_id for own_id in own_ids[done:] if own_id is not None]
@@ -106,29 +107,28 @@ class SliceWriter:
         self,
         lane: PersistentLaneState,
         timestamp: int,
-        part: list[tuple[bytes, bytes]],
+        part: Contents,
         identities: list[Identity],
     ) -> int:
         """Store new messages and publish them; return the first sequence. Requires: the lock."""
-        times = times_of_each(part) if has_times(part[0][0]) else []
+        times = times_of_each(part.properties) if has_times(part.properties[0]) else []
         first = self._message_store.append_slice(lane.destination_lane, timestamp, part, times, identities)
         if times:
             self._publish_timed(lane, timestamp, first, part, times)
             return first
-        arrived = [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)]
-        self._publisher.publish_when_durable(lane, arrived)
+        self._publisher.publish_when_durable(lane, part.arrived(first, timestamp))
         return first
 
     def keep_once(
         self,
         lane: NonPersistentLaneState | FanOut,
         timestamp: int,
-        batch: Sequence[tuple[bytes, bytes]],
+        contents: Contents,
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
         """Add non-persistent messages once each. Their ids end with the process, as they do. Requires: the lock."""
-        for (properties, body), own_id in zip(batch, own_ids, strict=True):
+        for (properties, body), own_id in zip(contents.pairs(), own_ids, strict=True):
             sent = identity_of(lane.destination.number, properties)
             if sent is not None and own_id is not None and self._windows.is_stored(sent):
                 ids.append(own_id)
@@ -144,7 +144,7 @@ class SliceWriter:
     def store_timed(
         self,
         lane: PersistentLaneState,
-        contents: list[tuple[bytes, bytes]],
+        contents: Contents,
         sizes: list[int],
         own_ids: list[str | None],
         ids: list[str],
@@ -159,8 +159,8 @@ class SliceWriter:
             destination_lane = lane.destination_lane
             while begin < len(contents):
                 end = begin + destination_lane.slice_capacity
-                part, lengths, own = contents[begin:end], sizes[begin:end], own_ids[begin:end]
-                times = times_of_each(part)
+                part, lengths, own = contents.part(begin, end), sizes[begin:end], own_ids[begin:end]
+                times = times_of_each(part.properties)
                 first = self._message_store.append_slice(destination_lane, timestamp, part, times, lengths=lengths)
                 self._publish_timed(lane, timestamp, first, part, times)
                 ids += ids_of(lane.id_prefix, first, own)
@@ -171,7 +171,7 @@ class SliceWriter:
         lane: PersistentLaneState,
         timestamp: int,
         first: int,
-        part: Sequence[tuple[bytes, bytes]],
+        part: Contents,
         times: Sequence[MessageTimes],
     ) -> None:
         """Publish stored messages with times; `first` is the sequence of the first one. Requires: the lock."""
@@ -180,10 +180,7 @@ class SliceWriter:
         if times[0].due_at or (not is_alike and any([due_at for _, due_at in times])):
             self._publisher.publish_when_durable(lane, range(first, first + len(part)))
             return
-        self._publisher.publish_when_durable(
-            lane,
-            [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)],
-        )
+        self._publisher.publish_when_durable(lane, part.arrived(first, timestamp))
 
 
 def ids_of(prefix: str, first: int, own_ids: list[str | None]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...store.format.branch import Branch
+from ...store.format.contents import Contents
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
 from ...store.writers.transaction_writer import TransactionWriter
@@ -36,7 +37,7 @@ class _Gathered:
     def __init__(self, lane: PersistentLaneState, timestamp: int) -> None:
         self.lane = lane
         self.timestamp = timestamp
-        self.contents: list[tuple[bytes, bytes]] = []
+        self.contents = Contents([], [])
         self.content_bytes = 0
         # Position of the slice in the journal, once it is written.
         self.position = 0
@@ -106,14 +107,14 @@ class StagedSlices:
             # No room to gather more: write the older messages first.
             self.write_all()
             alone = _Gathered(lane, timestamp)
-            alone.contents.append((properties, body))
+            alone.contents.append(properties, body)
             alone.is_timed = has_times(properties)
             with self._memory.charged_sent(SLICE_CHARGE_BYTES):
                 self._write_slice(alone)
             return
         if gathered is None:
             gathered = self._gathered[lane] = _Gathered(lane, timestamp)
-        gathered.contents.append((properties, body))
+        gathered.contents.append(properties, body)
         gathered.is_timed = gathered.is_timed or has_times(properties)
         gathered.content_bytes += size
         self.charge_bytes += charge
@@ -179,13 +180,9 @@ class StagedSlices:
             if lane in unloaded:
                 self._publisher.publish_when_durable(lane, unloaded.pop(lane))
             self._release(gathered)
-            timestamp = gathered.timestamp
             self._publisher.publish_when_durable(
                 lane,
-                [
-                    (sequence, properties, body, timestamp)
-                    for sequence, (properties, body) in enumerate(gathered.contents, first)
-                ],
+                gathered.contents.arrived(first, gathered.timestamp),
             )
         for lane, sequences in unloaded.items():
             self._publisher.publish_when_durable(lane, sequences)
@@ -208,6 +205,7 @@ class StagedSlices:
     @property
     def counted_bytes(self) -> int:
         """Return what `charge_bytes` should be, computed from the messages in RAM. O(messages in RAM)."""
-        contents = [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
-        content_bytes = sum(len(properties) + len(body) for properties, body in contents)
-        return content_bytes + GATHERED_CHARGE_BYTES * len(contents) + SLICE_CHARGE_BYTES * len(self._gathered)
+        lengths = [
+            length for found in (*self._gathered.values(), *self._written) for length in found.contents.lengths()
+        ]
+        return sum(lengths) + GATHERED_CHARGE_BYTES * len(lengths) + SLICE_CHARGE_BYTES * len(self._gathered)

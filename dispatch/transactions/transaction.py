@@ -25,6 +25,7 @@ from ...store.errors import (
     argument_error,
 )
 from ...store.format.branch import XID_BYTES_MAX, Branch
+from ...store.format.contents import Contents
 from ...store.format.message_properties import encode_properties
 from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
@@ -144,18 +145,18 @@ class Transaction:
         self,
         lane: PersistentLaneState,
         timestamp: int,
-        contents: Sequence[tuple[bytes, bytes]],
+        contents: Contents,
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Add messages, given as (properties, body); append their ids to `ids`.
+        """Add messages; append their ids to `ids`.
 
         StoreFull: `ids` has the ids of the first messages, which are added.
         """
         with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN)
             lane.destination.raise_if_deleted()
-            for (properties, body), own_id in zip(contents, own_ids, strict=True):
+            for (properties, body), own_id in zip(contents.pairs(), own_ids, strict=True):
                 if own_id is not None and lane.destination.has_duplicate_window:
                     self._add_once(lane, timestamp, properties, body)
                     ids.append(own_id)
@@ -184,7 +185,7 @@ class Transaction:
         self,
         target: NonPersistentTarget,
         timestamp: int,
-        contents: Sequence[tuple[bytes, bytes]],
+        contents: Contents,
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
@@ -192,7 +193,7 @@ class Transaction:
         with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN)
             target.destination.raise_if_deleted()
-            for (properties, body), own_id in zip(contents, own_ids, strict=True):
+            for (properties, body), own_id in zip(contents.pairs(), own_ids, strict=True):
                 sent = None
                 if own_id is not None and target.destination.has_duplicate_window:
                     sent = identity_of(target.destination.number, properties)

@@ -34,6 +34,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
+from .contents import Contents
 
 try:
     from zlib_ng.zlib_ng import crc32 as _crc32
@@ -323,11 +324,6 @@ def encode_one(
     return head + properties + body if properties else head + body
 
 
-def content_lengths(contents: list[tuple[bytes, bytes]]) -> list[int]:
-    """Return the bytes of each (properties, body) pair."""
-    return [len(properties) + len(body) for properties, body in contents]
-
-
 def encode_slice(
     salt: int,
     word: int,
@@ -337,18 +333,17 @@ def encode_slice(
     destination_number: int,
     sequence: int,
     timestamp: int,
-    contents: list[tuple[bytes, bytes]],
+    contents: Contents,
     lengths: Sequence[int],
 ) -> bytes:
-    """Encode a slice of (properties, body) pairs whose content_lengths are `lengths`. It works by columns, for batches.
+    """Encode a slice of contents whose lengths are `lengths`. It works by columns, for batches.
 
     word, flags, and why there are so many parameters: as in encode_one.
     """
     count = len(lengths)
     table = array("I", bytes(ENTRY_BYTES * count))
     table[1::3] = array("I", lengths)
-    bodies = [body for _, body in contents]
-    of_each = [properties for properties, _ in contents]
+    bodies, of_each = contents.bodies, contents.properties
     first, last = of_each[0], of_each[-1]
     has_any = any(of_each)
     if not has_any:
@@ -376,7 +371,7 @@ def encode_slice(
     parts = [_CRC.pack(crc32(packed, crc32(rest, salt))), rest, packed]
     if not has_any:
         return b"".join(parts + bodies)
-    alternate = bodies + bodies  # each place of which gets its own bytes; an iterator over the pairs takes longer
+    alternate = bodies + bodies  # each place of which gets its own bytes; an iterator over pairs takes longer
     alternate[::2], alternate[1::2] = of_each, bodies
     return b"".join(parts + alternate)
 

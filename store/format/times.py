@@ -74,15 +74,15 @@ def times_of(properties: bytes) -> MessageTimes:
     return MessageTimes(expires_at, due_at) if expires_at >= 0 else NO_TIMES
 
 
-def times_of_each(contents: Sequence[tuple[bytes, bytes]]) -> list[MessageTimes]:
-    """Return the times of each (properties, body). If a field equals the previous one, it is not decoded again."""
-    first = contents[0][0]
+def times_of_each(properties_of_each: Sequence[bytes]) -> list[MessageTimes]:
+    """Return the times of each message. If a field equals the previous one, it is not decoded again."""
+    first = properties_of_each[0]
     field = first[:TIMES_BYTES]
-    if field and all([properties is first or properties.startswith(field) for properties, _ in contents]):
-        return [times_of(field)] * len(contents)
+    if field and all([properties is first or properties.startswith(field) for properties in properties_of_each]):
+        return [times_of(field)] * len(properties_of_each)
     each: list[MessageTimes] = []
     field, times = b"", NO_TIMES
-    for properties, _ in contents:
+    for properties in properties_of_each:
         if not field or not properties.startswith(field):
             field = properties[:TIMES_BYTES]
             times = times_of(properties)

@@ -18,6 +18,7 @@ from ..environment.account import Account
 from ..environment.late_log import LateLogger
 from ..environment.locks import OwnedLock
 from ..errors import StoreFull
+from ..format.contents import Contents
 from ..format.imports import IMPORTS_KEPT, ImportRecord, ImportReport, encode_import
 from ..format.message_properties import group_of
 from ..format.record import IMPORT as IMPORT_KIND
@@ -210,9 +211,9 @@ class _Ingestion:
         while at < len(found.contents):
             if self._directory.message_store.is_checkpoint_urgent and not self._directory.message_store.checkpoint():
                 raise _Waits(_BUSY)
-            contents = found.contents[at : at + lane.slice_capacity]
+            contents = found.contents.part(at, at + lane.slice_capacity)
             with self._state_lock:
-                if any(properties and group_of(properties) is not None for properties, _ in contents):
+                if any(properties and group_of(properties) is not None for properties in contents.properties):
                     self._directory.destination_writer.note_message_groups(lane.destination_number)
                 self._append_slice(lane, found.timestamp, contents)
             at += len(contents)
@@ -226,7 +227,7 @@ class _Ingestion:
                 number = self._queues[name] = directory.destination_writer.create(name).number
             return directory.message_store.lane(number, priority)
 
-    def _append_slice(self, lane: DestinationLane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
+    def _append_slice(self, lane: DestinationLane, timestamp: int, contents: Contents) -> None:
         """Append messages that count as taken from this load. Requires: the lock."""
         directory = self._directory
         if directory.journal.fullness.stall is not None:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from ..disk.disk import Disk, File
 from ..disk.layout import import_part_name
 from ..environment.account import Account
+from ..format.contents import Contents
 from ..format.message_properties import decode_properties, encode_properties, group_of
 from ..format.record import (
     DESTINATION,
@@ -30,7 +31,6 @@ from ..format.record import (
     WORD_SHIFT,
     Header,
     RecordDamaged,
-    content_lengths,
     crc32,
     decode_header,
     decode_slice,
@@ -77,12 +77,12 @@ class PartFacts(NamedTuple):
 
 
 class ImportedSlice(NamedTuple):
-    """Messages of one lane, as (properties, body)."""
+    """Messages of one lane."""
 
     destination: str
     priority: int
     timestamp: int
-    contents: list[tuple[bytes, bytes]]
+    contents: Contents
 
 
 class PartsWriter:
@@ -177,7 +177,7 @@ class PartsWriter:
             self._messages,
             gathered.timestamp,
             gathered.contents,
-            content_lengths(gathered.contents),
+            gathered.contents.lengths(),
         )
         self._append(data)
         self._messages += len(gathered.contents)
@@ -220,7 +220,7 @@ class _Gathered:
 
     def __init__(self, timestamp: int) -> None:
         self.timestamp = timestamp
-        self.contents: list[tuple[bytes, bytes]] = []
+        self.contents = Contents([], [])
         self.size_bytes = 0
 
     def admits(self, timestamp: int, size: int) -> bool:
@@ -231,7 +231,7 @@ class _Gathered:
         )
 
     def add(self, properties: bytes, body: bytes) -> None:
-        self.contents.append((properties, body))
+        self.contents.append(properties, body)
         self.size_bytes += len(properties) + len(body)
 
 
@@ -363,7 +363,7 @@ class PartReader:
             raise RecordDamaged("a slice that cannot be")
         if part.timestamp > TIMESTAMP_MAX:
             raise RecordDamaged(f"a timestamp of {part.timestamp}")
-        contents = []
+        contents = Contents([], [])
         at = header.head_bytes
         for index in range(0, len(part.table), 3):
             crc, length, properties_bytes = part.table[index : index + 3]
@@ -374,7 +374,7 @@ class PartReader:
             properties, body = data[at : at + properties_bytes], data[at + properties_bytes : at + length]
             if encode_properties(*decode_properties(properties), group_of(properties)) != properties:
                 raise RecordDamaged(f"message {index // 3} of a slice has more than headers, an id and a group")
-            contents.append((properties, body))
+            contents.append(properties, body)
             at += length
         return ImportedSlice(name, part.priority, part.timestamp, contents)
 

@@ -20,6 +20,7 @@ from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..environment.bare_lock import bare_lock
 from ..environment.locks import AllOrBroken, OwnedLock
 from ..errors import Closed, ForebayError, NestedCall, StoreFailed, StoreFull, TooManyFiles
+from ..format.contents import Contents
 from ..format.record import (
     ACK,
     ACK_BYTES,
@@ -32,7 +33,6 @@ from ..format.record import (
     RELOCATED,
     SLICE_BYTES,
     WORD_SHIFT,
-    content_lengths,
     encode,
     encode_ack,
     encode_one,
@@ -271,23 +271,23 @@ class Journal:
         destination_number: int,
         sequence: int,
         timestamp: int,
-        contents: list[tuple[bytes, bytes]],
+        contents: Contents,
         lengths: list[int] | None = None,
     ) -> tuple[int, list[int]]:
-        """Append (properties, body) pairs as one slice; return its offset and the content length of each.
+        """Append messages as one slice; return its offset and the length of each message's content.
 
-        lengths: their content_lengths, if the caller has them. A message above SLICE_CONTENT_BYTES_MAX must come alone.
+        lengths: those of the contents, if the caller has them. A message above SLICE_CONTENT_BYTES_MAX must come alone.
         It makes one write, or two for such a message.
         Requires: the lock.
         """
         if len(contents) == 1:
-            ((properties, body),) = contents
+            properties, body = contents.properties[0], contents.bodies[0]
             length = len(properties) + len(body)
             return self.append_one(flags, destination_number, sequence, timestamp, properties, body, length), [length]
         if not destination_number:  # NO_DESTINATION
             raise Closed("the queue or topic")
         if lengths is None:
-            lengths = content_lengths(contents)
+            lengths = contents.lengths()
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=flags)

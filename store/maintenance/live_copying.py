@@ -10,6 +10,7 @@ import logging
 
 from ..environment.account import Account
 from ..environment.locks import OwnedLock
+from ..format.contents import Contents
 from ..format.needs_record import needs_bytes
 from ..format.record import ENTRY_BYTES, RANGES_MAX, RELOCATED, SLICE_BYTES, TIMED, LaneRun
 from ..format.times import has_times, with_times
@@ -108,14 +109,7 @@ class LiveCopying:
                     slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
                     journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
                     append_needs(journal, LaneRun(lane.number, first, len(messages)), needs, self._counts)
-                if len(contents) == 1:
-                    (properties, body), lengths = contents[0], [content_bytes(messages[0])]
-                    size = len(properties) + len(body)
-                    offset = journal.append_one(
-                        flags, lane.destination_number, first, timestamp, properties, body, size
-                    )
-                else:
-                    offset, lengths = journal.append_slice(flags, lane.destination_number, first, timestamp, contents)
+                offset, lengths = journal.append_slice(flags, lane.destination_number, first, timestamp, contents)
                 lane.move(journal.data_log, offset, first, lengths)
         finally:
             self._account.release(charge_bytes)
@@ -134,14 +128,14 @@ class LiveCopying:
         return self._append_slice(source, lane, first) and self._append_slice(source, lane, second)
 
 
-def _as_copied(lane: DestinationLane, messages: list[StoredMessage]) -> tuple[list[tuple[bytes, bytes]], int]:
+def _as_copied(lane: DestinationLane, messages: list[StoredMessage]) -> tuple[Contents, int]:
     """Return the contents of copies of a lane's messages, with their present times, and their flags."""
-    contents = [(properties, body or b"") for _, properties, body, _ in messages]
+    contents = Contents.of((properties, body or b"") for _, properties, body, _ in messages)
     flags = RELOCATED | lane.priority
-    if not any(has_times(properties) for properties, _ in contents):
+    if not any(map(has_times, contents.properties)):
         return contents, flags
-    timed = [
-        (with_times(properties, lane.times_of(sequence)), body)
-        for sequence, (properties, body) in enumerate(contents, messages[0][0])
+    contents.properties = [
+        with_times(properties, lane.times_of(sequence))
+        for sequence, properties in enumerate(contents.properties, messages[0][0])
     ]
-    return timed, flags | TIMED
+    return contents, flags | TIMED

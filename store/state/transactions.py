@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from ..disk.disk import File
 from ..format.branch import Branch, CommitRecord, CommittedSlice, PlacedSlice
+from ..format.contents import Contents
 from ..format.record import (
     ENTRY_BYTES,
     SLICE_BYTES,
@@ -240,23 +241,21 @@ def read_slice_times(file: File, salt: int, transaction_number: int, placed: Com
     return read_times(file, (placed.position & OFFSET_MASK) + SLICE_BYTES + ENTRY_BYTES * placed.messages, part)
 
 
-def read_contents(
-    file: File, salt: int, number: int, placed: PlacedSlice
-) -> tuple[MessageRecord, list[tuple[bytes, bytes]]]:
-    """Return a transaction's slice and its (properties, body) pairs, verified.
+def read_contents(file: File, salt: int, number: int, placed: PlacedSlice) -> tuple[MessageRecord, Contents]:
+    """Return a transaction's slice and its contents, verified.
 
     It takes three times the record in RAM.
     """
     part = _read_slice(file, salt, number, placed)
     head_bytes = SLICE_BYTES + ENTRY_BYTES * placed.messages
     data = file.read((placed.position & OFFSET_MASK) + head_bytes, sum(part.lengths))
-    contents: list[tuple[bytes, bytes]] = []
+    contents = Contents([], [])
     at = 0
     for crc, length, properties_bytes in zip(part.table[::3], part.table[1::3], part.table[2::3], strict=True):
         content = data[at : at + length]
         if crc32(content) != crc or properties_bytes > length:
             raise RecordDamaged("the checksum of a message does not match")
-        contents.append((content[:properties_bytes], content[properties_bytes:]))
+        contents.append(content[:properties_bytes], content[properties_bytes:])
         at += length
     return part, contents
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import ForebayError, StoreFailed, StoreFull, TooManyFiles
 from ..format.branch import Branch, CommitRecord, CommittedSlice, encode_branch, encode_commit, encode_rollback
+from ..format.contents import Contents
 from ..format.record import COMMIT, HEADER_BYTES, PREPARE, ROLLBACK, TIMED, TRANSACTIONAL, RecordDamaged
 from ..format.times import TIMES_BLOCKS, MessageTimes
 from ..index.deduplication import Deduplication
@@ -58,11 +59,11 @@ class TransactionWriter:
         branch: Branch,
         lane: DestinationLane,
         timestamp: int,
-        contents: list[tuple[bytes, bytes]],
+        contents: Contents,
         *,
         is_timed: bool = False,
     ) -> list[int]:
-        """Write (properties, body) pairs that take effect with the commit; return the content length of each.
+        """Write messages that take effect with the commit; return the length of each one's content.
 
         is_timed: some properties have times. Requires: no more than a slice may hold. StoreFull: nothing was written.
         """

@@ -16,6 +16,7 @@ from relocating import steps
 
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import INDEX_DIRECTORY
+from forebay.store.format.contents import Contents
 from forebay.store.format.message_properties import encode_properties
 from forebay.store.format.state_record import TOPIC, CountedRun
 from forebay.store.index.destination_lane import DestinationLane
@@ -137,7 +138,8 @@ def _publish(opened: OpenStore) -> None:
             store.message_store.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
         writer.unsubscribe(ended)
         late = writer.subscribe(number, "late", None)
-        store.message_store.append_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
+        both = Contents.of([(b"", b"for both"), (b"", b"for the late one")])
+        store.message_store.append_slice(lane, opened.clock.time_ms(), both)
         audited = audit.lanes[4]
         assert audited is not None
         writer.acknowledge_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
@@ -150,9 +152,9 @@ def _write_transactions(opened: OpenStore, lane: DestinationLane, acked: Destina
     with opened.lock:
         committed, prepared, rolled_back = (transactions.begin() for _ in range(3))
         for branch in (committed, prepared, rolled_back):
-            contents = [(b"", b"%d of transaction %d" % (n, branch.number)) for n in range(3)]
+            contents = Contents.of((b"", b"%d of transaction %d" % (n, branch.number)) for n in range(3))
             transactions.append_slice(branch, lane, opened.clock.time_ms(), contents)
-            transactions.append_slice(branch, acked, opened.clock.time_ms(), contents[:1])
+            transactions.append_slice(branch, acked, opened.clock.time_ms(), contents.part(0, 1))
         first = acked.next_sequence - 2
         committed.acknowledge(acked.number, first, first)
         prepared.acknowledge(acked.number, first + 1, first + 1)

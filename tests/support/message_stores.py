@@ -11,6 +11,7 @@ from forebay.store.directory_store import DirectoryStore, StoreAccounts, StoreEn
 from forebay.store.disk.disk import Disk
 from forebay.store.environment.account import Unlimited
 from forebay.store.environment.locks import OwnedLock
+from forebay.store.format.contents import Contents
 from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.journaled_lane import JournaledLane
@@ -62,7 +63,8 @@ class OpenStore:
         with self.lock:
             if len(bodies) == 1:
                 return self.store.message_store.add(lane, self.clock.time_ms(), b"", bodies[0])
-            return self.store.message_store.append_slice(lane, self.clock.time_ms(), [(b"", body) for body in bodies])
+            contents = Contents.of((b"", body) for body in bodies)
+            return self.store.message_store.append_slice(lane, self.clock.time_ms(), contents)
 
     def remove(self, first: int, last: int | None = None, lane: DestinationLane | None = None) -> int:
         lane = lane or self.lane()

@@ -22,6 +22,7 @@ from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memory_statistics import MemoryStatistics
 from forebay.dispatch.forebay import Forebay
+from forebay.store.format.contents import Contents
 from forebay.store.format.times import NO_TIMES, MessageTimes
 from forebay.store.inspect.dump import dump
 from forebay.store.recovery.verify import examine_all, judge
@@ -153,7 +154,7 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     with simulated.lock, pytest.raises(Closed):
         if is_many:
             simulated.store.message_store.append_slice(
-                lane.destination_lane, 0, [(b"", b"1")] * min(2, lane.destination_lane.slice_capacity)
+                lane.destination_lane, 0, Contents.of([(b"", b"1")] * min(2, lane.destination_lane.slice_capacity))
             )
         else:
             simulated.store.message_store.add(lane.destination_lane, 0, b"", b"1")
@@ -313,7 +314,7 @@ def test_send_in_a_transaction_that_comes_too_late_is_refused_and_the_transactio
     with pytest.raises(Closed):
         queue.send(b"1", transaction=transaction)
     with pytest.raises(Closed):
-        transaction.add(lane, 0, [(b"", b"1")], [None], [])
+        transaction.add(lane, 0, Contents([b""], [b"1"]), [None], [])
     simulated.queue().send(b"2", transaction=transaction)
     transaction.commit()
     assert [message.body for message in simulated.queue().browse()] == [b"2"]

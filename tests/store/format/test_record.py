@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forebay.store.format import record
+from forebay.store.format.contents import Contents
 from forebay.store.format.record import (
     ACK,
     ATTEST,
@@ -37,7 +38,6 @@ from forebay.store.format.record import (
     MessageRecord,
     RecordDamaged,
     ack_payload,
-    content_lengths,
     decode_ack,
     decode_header,
     decode_slice,
@@ -67,9 +67,8 @@ def one(properties: bytes = b"", body: bytes = b"body") -> bytes:
 
 
 def several(contents: list[Content] = CONTENTS) -> bytes:
-    return encode_slice(
-        SALT, WORD, EPOCH, DURABLE, 7, 5, 1 << 40, 1_700_000_000_000, contents, content_lengths(contents)
-    )
+    columns = Contents.of(contents)
+    return encode_slice(SALT, WORD, EPOCH, DURABLE, 7, 5, 1 << 40, 1_700_000_000_000, columns, columns.lengths())
 
 
 def ack(first: int = 9, count: int = 1) -> bytes:
@@ -209,9 +208,10 @@ def test_single_message_is_a_slice_of_one() -> None:
 def test_any_slice_comes_back(
     contents: list[Content], sequence: int, epoch: int, durable: int, priority: int, destination: int, first: int
 ) -> None:
-    lengths = content_lengths(contents)
+    columns = Contents.of(contents)
+    lengths = columns.lengths()
     data = encode_slice(
-        SALT, sequence << 16 | MAGIC, epoch, durable, priority, destination, first, first, contents, lengths
+        SALT, sequence << 16 | MAGIC, epoch, durable, priority, destination, first, first, columns, lengths
     )
     header, part = taken_apart(data)
     assert isinstance(part, MessageRecord)
@@ -347,13 +347,11 @@ def test_attest_record_is_a_header_alone() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 256])
 def test_ids_that_count_once_lie_in_the_highest_bit_of_a_slices_count(count: int) -> None:
-    contents = [(b"", b"%d" % n) for n in range(count)]
+    contents = Contents.of((b"", b"%d" % n) for n in range(count))
     flags = IDENTIFIED | TIMED | 7
-    data = encode_slice(SALT, WORD, EPOCH, DURABLE, flags, 5, 0, 0, contents, content_lengths(contents))
+    data = encode_slice(SALT, WORD, EPOCH, DURABLE, flags, 5, 0, 0, contents, contents.lengths())
     if count == 1:
-        assert data == encode_one(
-            SALT, WORD, STAMP, IDENTIFIED | TIMED | 7, 5, 0, 0, *contents[0], sum(map(len, contents[0]))
-        )
+        assert data == encode_one(SALT, WORD, STAMP, IDENTIFIED | TIMED | 7, 5, 0, 0, b"", b"0", 1)
     assert int.from_bytes(data[9:10], "little") == TIMED | 7
     assert int.from_bytes(data[10:12], "little") == 0x8000 | count
     header = decode_header(data)
@@ -364,6 +362,6 @@ def test_ids_that_count_once_lie_in_the_highest_bit_of_a_slices_count(count: int
 
 @pytest.mark.parametrize("flag", [RELOCATED, TRANSACTIONAL, IMPORTED])
 def test_ids_of_copies_imports_and_transactions_never_count_once(flag: int) -> None:
-    data = encode_slice(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | flag, 5, 0, 0, [(b"", b"x")], [1])
+    data = encode_slice(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | flag, 5, 0, 0, Contents([b""], [b"x"]), [1])
     with pytest.raises(RecordDamaged, match="count once"):
         decode_header(data)

@@ -70,8 +70,8 @@ def test_times_put_together_are_those_put_one_by_one(seed: int) -> None:
 
 def test_times_of_each_are_those_of_one() -> None:
     fields = [encode_times(NOW, 0), encode_times(NOW, 5), encode_times(NOW + 1, 0), b"", encode_times(NOW, 0)[:-1]]
-    contents = [(field + b"rest", b"") for field in fields for _ in range(3)]
-    assert times_of_each(contents) == [times_of(properties) for properties, _ in contents]
+    properties_of_each = [field + b"rest" for field in fields for _ in range(3)]
+    assert times_of_each(properties_of_each) == [times_of(properties) for properties in properties_of_each]
 
 
 def test_delay_of_a_transaction_begins_with_its_commit() -> None:

@@ -16,6 +16,7 @@ from journals import STORE_ID, FoundRecord, append_one, data_log_header, journal
 from simulated_disk import SimulatedDisk, SimulatedFile
 
 from forebay.store.disk.layout import data_log_name
+from forebay.store.format.contents import Contents
 from forebay.store.format.record import (
     ACK,
     ATTEST,
@@ -66,7 +67,7 @@ def small_data_log() -> SimulatedDisk:
     disk = SimulatedDisk()
     journal = journal_on(disk)
     append_one(journal, 4, 1, 0, 5, b"", b"first" * 10)
-    journal.append_slice(4, 1, 1, 5, [(b"properties", b"a" * 50), (b"", b""), (b"", b"b" * 200)])
+    journal.append_slice(4, 1, 1, 5, Contents.of([(b"properties", b"a" * 50), (b"", b""), (b"", b"b" * 200)]))
     journal.append_ack(4, 1, 0, 3)
     append_one(journal, 4, 1, 4, 5, b"", b"")
     journal.append(ATTEST, 0, 0, b"")
@@ -361,7 +362,7 @@ def plain_data_log(seed: int) -> SimulatedDisk:
         elif dice < 0.85:
             journal.append_ack(4, 1, random.randrange(number + 1), random.randint(1, 3))
         elif dice < 0.95:
-            journal.append_slice(4, 1, number, 5, [(b"", body), (b"p", b"second")])
+            journal.append_slice(4, 1, number, 5, Contents.of([(b"", body), (b"p", b"second")]))
         else:
             journal.append(ATTEST, 0, 0, b"")
     return disk
@@ -462,7 +463,7 @@ def test_greatest_durable_end_counts_and_records_of_other_files_do_not() -> None
 def test_record_with_a_damaged_body_still_attests() -> None:
     """Its head verifies, and so does what the head says."""
     header = data_log_header(SMALL, 1)
-    torn = encode_slice(header.salt, 1 << 16 | MAGIC, 1, 4711, 4, 1, 0, 0, [(b"", b"x" * 99)], [99])
+    torn = encode_slice(header.salt, 1 << 16 | MAGIC, 1, 4711, 4, 1, 0, 0, Contents([b""], [b"x" * 99]), [99])
     file = disk_with(IMAGE[: ENDS[0]] + torn[:-9] + b"y" * 9).open_for_reading(NAME)
     assert attested_behind(file, header, ENDS[0]) == 4711
 

@@ -13,6 +13,7 @@ from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.disk import File
 from forebay.store.errors import StoreFailed, StoreFull
+from forebay.store.format.contents import Contents
 from forebay.store.format.record import ATTEST
 from forebay.store.journal.journal import GATHERED_BYTES_MAX, Journal
 
@@ -57,7 +58,7 @@ def test_a_sync_at_a_standstill_makes_them_durable(disk: SimulatedDisk, journal:
 
 
 OTHERS: dict[str, Callable[[Journal], object]] = {
-    "slice": lambda journal: journal.append_slice(4, 1, 1, 5, [(b"", b"x"), (b"", b"y")]),
+    "slice": lambda journal: journal.append_slice(4, 1, 1, 5, Contents.of([(b"", b"x"), (b"", b"y")])),
     "ack": lambda journal: journal.append_ack(4, 1, 0, 1),
     "another record": lambda journal: journal.append(ATTEST, 0, 0, b""),
     "large message": lambda journal: send(journal, b"x" * GATHERED_BYTES_MAX),

@@ -25,6 +25,7 @@ from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
 from forebay.store.errors import Closed, StoreFailed, StoreFull
+from forebay.store.format.contents import Contents
 from forebay.store.format.record import (
     ACK,
     ATTEST,
@@ -75,7 +76,7 @@ def fill(journal: Journal, left_bytes: int = 0) -> bytes:
 
 APPENDS: dict[str, Callable[[Journal], object]] = {
     "append_one": lambda journal: send(journal, b"x" * 500),
-    "append_slice": lambda journal: journal.append_slice(4, 1, 0, 5, [(b"p", b"x" * 250), (b"", b"y" * 249)]),
+    "append_slice": lambda journal: journal.append_slice(4, 1, 0, 5, Contents([b"p", b""], [b"x" * 250, b"y" * 249])),
     "append_ack": lambda journal: journal.append_ack(4, 1, 0, 5),
     "append": lambda journal: journal.append(DESTINATION, 0, 1, b"x" * 500),
 }
@@ -86,7 +87,7 @@ every_append = pytest.mark.parametrize("append", APPENDS.values(), ids=APPENDS)
 
 
 def test_records_lie_where_append_said_with_dense_numbers(disk: SimulatedDisk, journal: Journal) -> None:
-    offsets = [send(journal, b"one"), journal.append_slice(4, 1, 1, 5, [(b"", b"two"), (b"", b"three")])[0]]
+    offsets = [send(journal, b"one"), journal.append_slice(4, 1, 1, 5, Contents([b"", b""], [b"two", b"three"]))[0]]
     journal.append_ack(4, 1, 0, 3)
     offsets.append(journal.append(ATTEST, 0, 0, b""))
     _, records = walked(disk, 1)
@@ -217,7 +218,7 @@ def test_random_appends_are_all_found_again(seed: int) -> None:
         if len(part) == 1:
             offset = send(journal, part[0])
         else:
-            offset, lengths = journal.append_slice(4, 1, 0, 5, [(b"", body) for body in part])
+            offset, lengths = journal.append_slice(4, 1, 0, 5, Contents.of((b"", body) for body in part))
             assert lengths == [len(body) for body in part]
         places.append((journal.data_log, offset))
         bodies += part
@@ -613,7 +614,7 @@ def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journ
     with pytest.raises(StoreFull, match="the limit at hand"):
         send(journal, b"one")
     with pytest.raises(StoreFull, match="the limit at hand"):
-        journal.append_slice(4, 1, 0, 5, [(b"", b"two"), (b"", b"three")])
+        journal.append_slice(4, 1, 0, 5, Contents([b"", b""], [b"two", b"three"]))
     with pytest.raises(StoreFull, match="the limit at hand"):
         append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"in a transaction")
     assert not journal.fullness.is_full and not journal.fullness.is_refusing

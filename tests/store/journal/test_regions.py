@@ -14,6 +14,7 @@ from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.layout import data_log_name
 from forebay.store.environment.account import Unlimited
+from forebay.store.format.contents import Contents
 from forebay.store.format.places import Extent, SingleRecords
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.index.index import Index
@@ -56,7 +57,7 @@ class Lane:
             offset = append_one(self.journal, 4, 1, first, TIMESTAMP, *contents[0])
             lengths = [len(contents[0][0]) + len(contents[0][1])]
         else:
-            offset, lengths = self.journal.append_slice(4, 1, first, TIMESTAMP, list(contents))
+            offset, lengths = self.journal.append_slice(4, 1, first, TIMESTAMP, Contents.of(contents))
         data_log = self.journal.data_log
         self.lane.add_slice(data_log, offset, lengths, self.index.use(data_log))
         self.contents += contents

@@ -32,6 +32,7 @@ from forebay import Message
 from forebay.cache.accounting.budget import Budget
 from forebay.store.disk.disk import File
 from forebay.store.disk.layout import data_log_name
+from forebay.store.format.contents import Contents
 from forebay.store.format.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice
 from forebay.store.format.survivors_record import decode_survivors
 from forebay.store.journal.regions import Region, read_regions
@@ -185,7 +186,8 @@ def test_copies_keep_sequence_timestamp_headers_and_priority() -> None:
         opened.clock.advance(n % 3)
         with opened.lock:
             contents = [(b"properties %d" % m, b"body %d of %d" % (m, n)) for m in range(n % 5)]
-            opened.store.message_store.append_slice(lanes[n % 4], opened.clock.time_ms(), [(b"", b"%d" % n), *contents])
+            together = Contents.of([(b"", b"%d" % n), *contents])
+            opened.store.message_store.append_slice(lanes[n % 4], opened.clock.time_ms(), together)
     begin_data_log(opened)
     for lane in lanes:
         opened.remove(3, 5, lane)

@@ -14,6 +14,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import JournalCorrupt
 from forebay.store.disk.layout import data_log_name
 from forebay.store.format.branch import Branch, encode_branch, encode_commit
+from forebay.store.format.contents import Contents
 from forebay.store.format.record import (
     ACK,
     COMMIT,
@@ -63,7 +64,7 @@ def committed(number: int, lane: int, position: int, messages: int = 1) -> bytes
 
 
 def slice_across_blocks(journal: Journal, lane: DestinationLane, flags: int) -> None:
-    journal.append_slice(flags | 4, lane.destination_number, BLOCK_MESSAGES - 1, 0, [(b"", b"a"), (b"", b"b")])
+    journal.append_slice(flags | 4, lane.destination_number, BLOCK_MESSAGES - 1, 0, Contents([b"", b""], [b"a", b"b"]))
 
 
 def copy_of_another_length(journal: Journal, lane: DestinationLane) -> None:
@@ -79,7 +80,7 @@ def commit_of_nothing(journal: Journal, lane: DestinationLane) -> None:
 
 
 def commit_of_a_slice_across_blocks(journal: Journal, lane: DestinationLane) -> None:
-    contents = [(b"", b"a"), (b"", b"b")]
+    contents = Contents([b"", b""], [b"a", b"b"])
     offset, _ = journal.append_slice(4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, contents)
     branch = Branch(NUMBER)
     branch.add(lane.number, place(journal, offset), 2, 100)
@@ -246,7 +247,7 @@ def test_survivors_undo_what_acks_did_that_are_gone(is_committed: bool) -> None:
         with opened.lock:
             writer = opened.store.transaction_writer
             branch = writer.begin()
-            lengths = writer.append_slice(branch, lane, 0, [(b"", b"%d" % n) for n in range(5)])
+            lengths = writer.append_slice(branch, lane, 0, Contents.of((b"", b"%d" % n) for n in range(5)))
             writer.commit(branch, {branch.last_position: lengths})
     else:
         opened.add(*(b"%d" % n for n in range(5)))
