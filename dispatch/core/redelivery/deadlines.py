@@ -101,7 +101,7 @@ class AckDeadlines:
         redelivery: Redelivery,
         budget: Budget,
         holder: Holder,
-        wake_maintenance: Callable[[], None],
+        wake_housekeeper: Callable[[], None],
         *,
         has_background: bool,
     ) -> None:
@@ -111,7 +111,7 @@ class AckDeadlines:
         self._redelivery = redelivery
         self._budget = budget
         self._holder = holder
-        self._wake_maintenance = wake_maintenance
+        self._wake_housekeeper = wake_housekeeper
         self._has_background = has_background
         self._wheels: dict[float, _Wheel] = {}
         self._watched: dict[CoreConsumer, _Watched] = {}
@@ -147,7 +147,7 @@ class AckDeadlines:
         if wheel is None:
             wheel = self._wheels[seconds] = _Wheel(seconds, self._monitor.monotonic())
             self._plan()
-            self._wake_maintenance()  # maintenance may sleep until a later time
+            self._wake_housekeeper()  # the housekeeper may sleep until a later time
         self._watched[consumer] = wheel.consumers[consumer] = _Watched(wheel)
 
     def unwatch(self, consumer: CoreConsumer) -> None:
@@ -177,7 +177,7 @@ class AckDeadlines:
         self._next_extended = min(self._next_extended, until)
         if until < self.next_look:
             self.next_look = until
-            self._wake_maintenance()  # maintenance may sleep until a later time
+            self._wake_housekeeper()  # the housekeeper may sleep until a later time
 
     def _charge(self, charge_bytes: int) -> None:
         if charge_bytes and not self._holder.reserve(charge_bytes):

@@ -25,14 +25,14 @@ class TimedLanes:
         now_ms: Callable[[], int],
         target_area: TargetArea,
         sweep_seconds: Callable[[str], float],
-        wake_maintenance: Callable[[], None],
+        wake_housekeeper: Callable[[], None],
     ) -> None:
         """now_ms: the store's time. sweep_seconds: how often a destination of that name is swept."""
         self._monitor = monitor
         self._now_ms = now_ms
         self._target_area = target_area
         self._sweep_seconds = sweep_seconds
-        self._wake_maintenance = wake_maintenance
+        self._wake_housekeeper = wake_housekeeper
         # Each timed lane of queues and topics, with the time of its next sweep.
         self._sweep_at: dict[LaneState, float] = {}
         # Lanes in which a take met expired messages. They are swept as soon as possible.
@@ -106,7 +106,7 @@ class TimedLanes:
         if swept not in self._met:
             self._met[swept] = None
             self.next_sweep = 0.0
-            self._wake_maintenance()
+            self._wake_housekeeper()
 
     def due_for_sweep(self) -> list[LaneState]:
         """Return the lanes that are due for a sweep, and schedule the next sweep of each. Requires: no lock."""

@@ -56,7 +56,7 @@ def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
         trace,
         foundation.settings,
         foundation.monitor.lock,
-        foundation.background_requests.wake_maintenance,
+        foundation.background_requests.wake_housekeeper,
         foundation.budget.holder(holder_names.TRACE),
         foundation.late_calls.make_room,
     )
