@@ -126,4 +126,4 @@ class DeadLetterMover:
         lane.dead_letters.remove(first, last)
         for sequence in self._removals.free_sequences(lane, first, last):
             lane.unreadable += 1
-            lane.give_up(sequence)
+            lane.lose_unreadable(sequence)

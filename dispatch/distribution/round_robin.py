@@ -86,7 +86,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
                 self._dispatch_area.settle(delivery)
         self._target_lists.remove_lists_over(topic, selector_group)
         for consumer in list(selector_group.consumers):
-            consumer.try_again()
+            consumer.resume_if_credit()
 
     def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed consumer. Its topics have no selector group any more."""

@@ -75,11 +75,12 @@ from ..core.model.destination import (
     CoreConsumer,
     DestinationStateParts,
     LaneState,
+    LaneStateParts,
     SelectorGroup,
     TargetList,
 )
 from ..core.model.distribution_roles import NO_DISPATCH
-from ..core.model.lane_reader import LaneReader, LaneStateParts
+from ..core.model.lane_reader import LaneReader
 from ..core.model.matching import NO_NAMES
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
@@ -339,7 +340,7 @@ class PlayedConsumer(CoreConsumer):
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
         """Do nothing: the trace tells when it takes."""
 
-    def try_again(self) -> None:
+    def resume_if_credit(self) -> None:
         """Do nothing: it never waits for credit."""
 
     def follow_destination(self) -> None:

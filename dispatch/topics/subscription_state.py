@@ -233,11 +233,6 @@ class SubscriptionLaneState(PersistentLaneState):
         """Forget the lane of the topic: the reference would keep the topic in RAM until a garbage collection."""
         self._reading.cache.leave()
 
-    def note_unmatched(self, first: int, end: int) -> None:
-        """Acknowledge messages for the subscription that do not match."""
-        if self.unmatched is not None:
-            self.unmatched.add(first, end - 1)
-
     def note_neighbours(self) -> None:
         """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""
         self._reading.note_neighbours()

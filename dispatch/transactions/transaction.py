@@ -373,8 +373,8 @@ class Transaction:
             self.parts.branches.forget(branch.number)
         message_store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
-            for reader in self._slices.lanes[number].readers():
-                reader.first_sequence += holes  # nobody enqueued these sequences
+            for receiving in self._slices.lanes[number].receiving_lanes():
+                receiving.first_sequence += holes  # nobody enqueued these sequences
         self._slices.publish()
         self._acks.commit()
         self._non_persistent.hand_over()

@@ -32,7 +32,7 @@ class MemoryWaiter(Protocol):
     Structural, because the two have no base in common. It is called only while memory is short, so a slow call will do.
     """
 
-    def try_again(self) -> None:
+    def on_memory_freed(self) -> None:
         """Go on, and call `stop_waiting_for_memory`, if enough memory is free now. Requires: the lock."""
 
 
@@ -336,7 +336,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     # ------------------------------------------------------------------ who waits for memory
 
     def wait_for_memory(self, waiter: MemoryWaiter) -> None:
-        """Have a waiter try again when memory comes free, until it calls `stop_waiting_for_memory`."""
+        """Tell a waiter when memory comes free, until it calls `stop_waiting_for_memory`."""
         self._waiters[waiter] = None
 
     def stop_waiting_for_memory(self, waiter: MemoryWaiter) -> None:
@@ -348,9 +348,9 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         return waiter in self._waiters
 
     def retry_waiters(self) -> None:
-        """Have all who wait for memory try again, because some came free."""
+        """Tell all who wait for memory that some came free."""
         for waiter in list(self._waiters):
-            waiter.try_again()
+            waiter.on_memory_freed()
 
     # ------------------------------------------------------------------ what is in flight, in bytes
 

@@ -158,8 +158,12 @@ class MemberConsumer(ABC):
         """Give deliveries back as `release` does, and leave the callbacks that are due to `Monitor.run_deferred`."""
 
     @abstractmethod
-    def try_again(self) -> None:
-        """Go on if it waited for credit and has some now. Requires: the lock."""
+    def resume_if_credit(self) -> None:
+        """Go on if it waited for credit, or for memory, and has some now. Requires: the lock."""
+
+    def on_memory_freed(self) -> None:
+        """Go on if it waited for memory and may take now. Requires: the lock."""
+        self.resume_if_credit()
 
     @abstractmethod
     def follow_destination(self) -> None:

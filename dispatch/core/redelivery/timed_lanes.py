@@ -58,9 +58,9 @@ class TimedLanes:
             return
         self._sweep_at[lane] = self._monitor.monotonic() + self._sweep_seconds(lane.destination.name)
         self.next_sweep = min(self.next_sweep, self._sweep_at[lane])
-        for reader in lane.readers():
-            reader.is_timed = True
-            for target in reader.destination.lists_over(reader):
+        for receiving in lane.receiving_lanes():
+            receiving.is_timed = True
+            for target in receiving.destination.lists_over(receiving):
                 target.watch_times()
 
     def forget(self, destination: ConsumedDestination) -> None:
@@ -78,8 +78,8 @@ class TimedLanes:
         for lane in list(self._sweep_at):
             if lane.pending_lane.earliest[DUE] <= now_ms:
                 runs = lane.backing_store.due_times.take_due(lane.pending_lane, now_ms, RELEASE_BLOCKS)
-                for reader in lane.readers():
-                    self._target_area.reoffer_runs(reader, runs)
+                for receiving in lane.receiving_lanes():
+                    self._target_area.reoffer_runs(receiving, runs)
                 released += len(runs)
         self.first_due_ms = min((lane.pending_lane.earliest[DUE] for lane in self._sweep_at), default=NEVER)
         return released
