@@ -507,7 +507,7 @@ class TracePlayer:
 
     def _close(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
-        self._target_lists.unsubscribe(target.lane.destination, target.selector_group)
+        self._target_lists.end_selector_group(target.lane.destination, target.selector_group)
 
     def _take(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]

@@ -77,7 +77,7 @@ class PatternRegistry:
         pattern_state.add_topic(subscription)
         self._subscriptions.begin(subscription)
         self._subscriptions.go_online(subscription, is_shared=False)
-        self._target_lists.subscribe(subscription, selector)
+        self._target_lists.ensure_selector_group(subscription, selector)
 
 
 class PatternState(NamedDestinationState):
