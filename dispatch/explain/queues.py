@@ -21,7 +21,7 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.delivery import Delivery, MemberConsumer, content_bytes, is_lazy, message_of
+from ..core.model.delivery import Delivery, AbstractConsumer, content_bytes, is_lazy, message_of
 from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
@@ -92,7 +92,7 @@ class _Places:
 
     depth: int
     bytes: int
-    in_flight: dict[MemberConsumer, _Part] = field(default_factory=dict)
+    in_flight: dict[AbstractConsumer, _Part] = field(default_factory=dict)
     """The messages in flight, by who holds them."""
     delayed: _Part = field(default_factory=_Part)
     delayed_ms: int = NEVER
@@ -346,7 +346,7 @@ def _elsewhere(store: ExplainedStore, consumer: Consumer, places: _Places) -> li
     """
     selector_group, unmatched = consumer.selector_group, places.free
     if selector_group.selector is not None:
-        wanted: dict[MemberConsumer, _Part] = {}
+        wanted: dict[AbstractConsumer, _Part] = {}
         for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.deliveries.values()):
             if _may_match(consumer, delivery):
                 wanted.setdefault(delivery.consumer, _Part()).add(delivery)

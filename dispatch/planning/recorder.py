@@ -400,8 +400,8 @@ def header_of(settings: Settings) -> TraceHeader:
 class RecordedDispatchArea(DispatchArea):
     """A DispatchArea that reports its events to a recorder.
 
-    It is a subclass, unlike the observer RecordedTraffic, because every message passes `dispatch_one` and `settle`: a
-    store without a recording pays nothing there.
+    It is a subclass, unlike the observer RecordedTraffic, because every message passes the four methods that it
+    overrides: a store without a recording pays nothing there.
     """
 
     def __init__(

@@ -39,7 +39,8 @@ class MemoryWaiter(Protocol):
 class DispatchArea(Dispatcher[CoreConsumer]):
     """All messages in flight: the deliveries of a store that are not settled, with their charges and their bounds.
 
-    The state lock guards it; every method requires it held.
+    Every hand-out is one call of `dispatch_one` or `hand_out`, and every settling one of `settle` or `settle_run`: a
+    subclass that records traffic overrides these four. The state lock guards it; every method requires it held.
     """
 
     def __init__(

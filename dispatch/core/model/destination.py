@@ -4,8 +4,8 @@ These classes are one module because each holds the next, in a circle: a destina
 group lists and consumers, a list its lane, a lane and a consumer their destination. A lane also holds its only list,
 and all of them are on the path of each message, so each attribute has the class that it holds as its type.
 
-Whatever needs less is elsewhere: below this module deliveries, what lists and lanes know of themselves, how members of
-a selector group wait, and the contracts of distributions and of the areas; above it the two kinds of lane, and
+Whatever needs less is elsewhere: below this module deliveries, what lists and lanes know of themselves, how consumers
+of a selector group wait, and the contracts of distributions and of the areas; above it the two kinds of lane, and
 destinations with their lanes. The state lock guards all of them.
 """
 
@@ -35,28 +35,28 @@ from ...selectors.selector import Selector
 from ..monitor import Monitor
 from .abstract_target_area import AbstractTargetArea, AbstractTargetLists
 from .contracts import LaneCache, LanePendingCache, PersistentStore, ReturnCounts
-from .delivery import Delivery, LaneMessages, MemberConsumer, counted_runs
+from .delivery import Delivery, LaneMessages, AbstractConsumer, counted_runs
 from .distribution_roles import (
     AbstractDistributionChooser,
     Dispatcher,
     Explainer,
     LaneListener,
-    MemberCoordinator,
+    ConsumerCoordinator,
 )
 from .lane_reader import LaneReader
 from .lifecycle import DestinationLifecycle
 from .list_contents import NO_MESSAGES
 from .list_supply import ListSupply
 from .load import Load
-from .members import SelectorGroupMembers
+from .selector_group_consumers import SelectorGroupConsumers
 from .pager import READ_AGAIN
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
 
 
-class CoreConsumer(MemberConsumer):
-    """The consumer as the core sees it: a MemberConsumer, and what it takes from.
+class CoreConsumer(AbstractConsumer):
+    """The consumer as the core sees it: an AbstractConsumer, and what it takes from.
 
     Consumer, in dispatch/consumer, defines all of it. The state lock guards it.
     """
@@ -78,7 +78,7 @@ NO_LISTS: Final[list[TargetList]] = []
 """The lists of all selector groups that have none. It always stays empty."""
 
 
-class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
+class SelectorGroup(SelectorGroupConsumers[CoreConsumer]):
     """All consumers of a queue with the same selector (or none), and their lists, highest priority first.
 
     The selector groups of a queue compete for its messages: each message goes to one of them.
@@ -570,7 +570,7 @@ class LaneState(LaneMessages):
 
 class Distribution(
     Dispatcher[CoreConsumer],
-    MemberCoordinator["ConsumedDestination", SelectorGroup, CoreConsumer],
+    ConsumerCoordinator["ConsumedDestination", SelectorGroup, CoreConsumer],
     LaneListener[LaneState],
     Explainer[LaneState, CoreConsumer],
 ):
@@ -679,7 +679,7 @@ class ConsumedDestination(DestinationLifecycle):
 
     def close_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
-        held: dict[MemberConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
+        held: dict[AbstractConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
         for lane in self.all_lanes():
             for delivery in lane.deliveries.values():
                 held[delivery.consumer].append(delivery)

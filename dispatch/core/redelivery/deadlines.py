@@ -18,7 +18,7 @@ from ....cache.accounting.budget import Budget, Holder
 from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..memory.reclaim import Reclaim
-from ..model.delivery import Delivery, LaneMessages, MemberConsumer, mark_late
+from ..model.delivery import Delivery, LaneMessages, AbstractConsumer, mark_late
 from ..model.destination import ConsumedDestination, CoreConsumer, LaneState
 from ..monitor import Monitor
 from .redelivery import Redelivery
@@ -114,7 +114,7 @@ class AckDeadlines:
         self._wake_housekeeper = wake_housekeeper
         self._has_background = has_background
         self._wheels: dict[float, _Wheel] = {}
-        self._watched: dict[MemberConsumer, _Watched] = {}
+        self._watched: dict[AbstractConsumer, _Watched] = {}
         # Lower bound of the time at which the first extended deadline passes.
         self._next_extended = inf
         self._told_at = -inf
@@ -247,7 +247,7 @@ class AckDeadlines:
         while wheel.next_passed <= now:
             at, noted = wheel.notes.popleft()
             limits.update(noted)
-        queues: dict[ConsumedDestination, dict[MemberConsumer, int]] = {}
+        queues: dict[ConsumedDestination, dict[AbstractConsumer, int]] = {}
         for consumer, number in limits.items():
             if consumer.in_flight:
                 queues.setdefault(consumer.destination, {})[consumer] = number
@@ -258,7 +258,7 @@ class AckDeadlines:
             wheel.notes.appendleft((at, limits))  # the rest follows at the next call, which is due at once
             del late[RETURNED_MAX:]
 
-    def _collect_lane(self, lane: LaneState, limits: dict[MemberConsumer, int], late: list[Delivery]) -> None:
+    def _collect_lane(self, lane: LaneState, limits: dict[AbstractConsumer, int], late: list[Delivery]) -> None:
         """Collect late deliveries of one lane. The lane keeps deliveries in the order of hand-outs, so the oldest come
         first.
         """
@@ -298,7 +298,7 @@ class AckDeadlines:
             if extended:
                 self._next_extended = min(self._next_extended, min(until for _, until in extended.values()))
 
-    def _prune(self, consumer: MemberConsumer, watched: _Watched) -> None:
+    def _prune(self, consumer: AbstractConsumer, watched: _Watched) -> None:
         """Forget extended deliveries of a consumer that are settled."""
         extended = watched.extended
         for key in [key for key, (number, _) in extended.items() if not _is_held(consumer, key, number)]:
@@ -335,6 +335,6 @@ class AckDeadlines:
                 assert all(wheel.consumers[consumer].noted >= number for consumer, number in noted.items())
 
 
-def _is_held(consumer: MemberConsumer, key: _Key, delivery_number: int) -> bool:
+def _is_held(consumer: AbstractConsumer, key: _Key, delivery_number: int) -> bool:
     delivery = key[0].deliveries.get(key[1])
     return delivery is not None and delivery.consumer is consumer and delivery.number == delivery_number

@@ -1,4 +1,4 @@
-"""RoundRobinDistribution: hands the messages of several topics to the one consumer of a wildcard subscription.
+"""PatternDistribution: hands the messages of several topics to the one consumer of a wildcard subscription.
 
 The highest priority comes first, and there topic by topic, so that a busy topic holds up no other.
 """
@@ -14,7 +14,7 @@ from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
 
 
-class RoundRobinDistribution(OrdinaryDistribution):
+class PatternDistribution(OrdinaryDistribution):
     """The distribution of a pattern: its selector group has the lists of all its topics. O(lists) for each take.
 
     Each lane belongs to the state of one topic, whose own distribution decides about messages that come back.
