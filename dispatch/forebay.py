@@ -29,8 +29,8 @@ from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
 from .core.model.destination import CoreConsumer
-from .engine.assembly.environment import Environment
 from .engine.assembly.background import ExplainFunctions
+from .engine.assembly.environment import Environment
 from .engine.engine import Engine
 from .engine.explained_store import ExplainedStore
 from .engine.health import Health

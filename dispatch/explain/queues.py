@@ -21,7 +21,7 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.delivery import Delivery, AbstractConsumer, content_bytes, is_lazy, message_of
+from ..core.model.delivery import AbstractConsumer, Delivery, content_bytes, is_lazy, message_of
 from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue

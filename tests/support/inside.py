@@ -44,8 +44,8 @@ from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.core.redelivery.timed_lanes import TimedLanes
 from forebay.dispatch.distribution.distribution_chooser import DistributionChooser
 from forebay.dispatch.engine import engine as engines
-from forebay.dispatch.engine.assembly.environment import Environment
 from forebay.dispatch.engine.assembly.background import ExplainFunctions
+from forebay.dispatch.engine.assembly.environment import Environment
 from forebay.dispatch.engine.background import BackgroundRequests
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing

@@ -80,9 +80,7 @@ class Areas:
             measures=traffic.measures,
         )
         self.target_area = TargetArea(self.monitor, self.loads, self.dispatch_area, traffic)
-        self.target_lists = TargetLists(
-            self.memory, self.watermarks, self.loads, self.dispatch_area, events, traffic
-        )
+        self.target_lists = TargetLists(self.memory, self.watermarks, self.loads, self.dispatch_area, events, traffic)
         self._store = PlayedStore()
         self._parts = self._make_parts()
         self._queues = 0

@@ -35,21 +35,21 @@ from ...selectors.selector import Selector
 from ..monitor import Monitor
 from .abstract_target_area import AbstractTargetArea, AbstractTargetLists
 from .contracts import LaneCache, LanePendingCache, PersistentStore, ReturnCounts
-from .delivery import Delivery, LaneMessages, AbstractConsumer, counted_runs
+from .delivery import AbstractConsumer, Delivery, LaneMessages, counted_runs
 from .distribution_roles import (
     AbstractDistributionChooser,
+    ConsumerCoordinator,
     Dispatcher,
     Explainer,
     LaneListener,
-    ConsumerCoordinator,
 )
 from .lane_reader import LaneReader
 from .lifecycle import DestinationLifecycle
 from .list_contents import NO_MESSAGES
 from .list_supply import ListSupply
 from .load import Load
-from .selector_group_consumers import SelectorGroupConsumers
 from .pager import READ_AGAIN
+from .selector_group_consumers import SelectorGroupConsumers
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""

@@ -17,7 +17,7 @@ from ....store.compiler import trait
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from .delivery import Delivery, LaneMessages, AbstractConsumer
+from .delivery import AbstractConsumer, Delivery, LaneMessages
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
 ConsumerT = TypeVar("ConsumerT", bound=AbstractConsumer)

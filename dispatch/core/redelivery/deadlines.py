@@ -18,7 +18,7 @@ from ....cache.accounting.budget import Budget, Holder
 from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..memory.reclaim import Reclaim
-from ..model.delivery import Delivery, LaneMessages, AbstractConsumer, mark_late
+from ..model.delivery import AbstractConsumer, Delivery, LaneMessages, mark_late
 from ..model.destination import ConsumedDestination, CoreConsumer, LaneState
 from ..monitor import Monitor
 from .redelivery import Redelivery
