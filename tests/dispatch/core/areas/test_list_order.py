@@ -34,6 +34,7 @@ def test_of_one_priority_the_destination_that_was_made_first_comes_first() -> No
         selector_group.add_list(TargetList(lane, selector_group, areas.memory.consumer_memory))
     arrange(selector_group)
     assert [target.lane for target in selector_group.lists] == lanes
+    assert not any(target.counterpart for target in selector_group.lists)
 
 
 def test_only_lists_of_one_priority_and_one_destination_are_counterparts() -> None:

@@ -43,11 +43,14 @@ class Backlog:
         """Let so much have been loaded, without filling the list, that its consumer may be one that never pauses."""
         self.target.loaded_bytes = FILLS_MAX * self.target.high_watermark_bytes
 
-    def take(self, seconds: float, computed: float) -> None:
-        """Let a consumer take for some time, of which its thread computes a part, as much as is judged at once."""
+    def take(self, seconds: float, computed: float, others: float = 0.0) -> None:
+        """Let a consumer take for some time, as much as is judged at once.
+
+        Its thread computes for a part of the time, and others of the process for another part.
+        """
         own, everybody = self.areas.clock.computed
         self.areas.clock.advance(seconds)
-        self.areas.clock.computed = own + computed, everybody + computed
+        self.areas.clock.computed = own + computed, everybody + computed + others
         self.target.taken_bytes += JUDGED_BYTES
         self.loads.runs_low(self.target)
 
@@ -126,10 +129,11 @@ def test_a_consumer_that_computes_all_the_time_keeps_its_list(backlog: Backlog) 
     assert backlog.is_left
 
 
-def test_the_list_of_a_consumer_that_pauses_is_fed_again(backlog: Backlog) -> None:
+@pytest.mark.parametrize("others", [0.0, TRIAL_SECONDS], ids=["alone", "others_compute"])
+def test_the_list_of_a_consumer_that_pauses_is_fed_again(backlog: Backlog, others: float) -> None:
     target = left(backlog)
     backlog.take(0.0, 0.0)
-    backlog.take(TRIAL_SECONDS, TRIAL_SECONDS / 2)
+    backlog.take(TRIAL_SECONDS, TRIAL_SECONDS * 0.4, others)
     assert not backlog.is_left and list(backlog.loads.running_low) == [target]
 
 
@@ -157,8 +161,10 @@ def test_after_a_trial_that_did_not_pass_a_list_is_fed_for_a_while_and_each_time
             backlog.loads.missed(backlog.target)
         assert backlog.is_left
         fed_seconds *= 2
-    backlog.loads.feed_again(backlog.target, now)
-    assert backlog.loads.feed_periods[backlog.target].seconds == FED_SECONDS_MAX
+    for _ in range(2):
+        backlog.loads.feed_again(backlog.target, now)
+        assert backlog.loads.feed_periods[backlog.target].seconds == FED_SECONDS_MAX
+        backlog.loads.leave(backlog.target)
 
 
 def test_a_list_from_which_nobody_takes_any_more_is_fed_at_the_next_look(backlog: Backlog) -> None:

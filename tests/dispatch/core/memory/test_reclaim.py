@@ -109,6 +109,13 @@ def test_of_lists_the_one_with_the_most_supply_gives() -> None:
     areas.check()
 
 
+def test_no_list_gives_more_than_half_before_another_is_asked() -> None:
+    areas = Areas()
+    lists = lists_with(areas, 40, 40)
+    make_room(areas, 30 * CHARGE)
+    assert [20 <= len(target.direct) <= 30 for target in lists] == [True, True]
+
+
 def test_who_takes_faster_has_less_supply_of_as_many_messages() -> None:
     areas = Areas()
     slow, fast = lists_with(areas, 40, 50)
@@ -181,10 +188,10 @@ def test_a_list_makes_room_within_its_share_though_the_limit_has_room() -> None:
     lane = giver.lane
     assert isinstance(lane, PersistentLaneState)
     areas.arrive(lane, 60)
-    other = list_with(areas, "other", 60)
+    other = list_with(areas, "other", 90)
     quota = areas.memory.memories.of_patterns["kept"].quota
     areas.reclaim.make_room(quota.share_bytes - quota.held_bytes + 10 * CHARGE, asker)
-    assert len(giver.direct) < 60 and len(other.direct) == 60
+    assert len(giver.direct) < 60 and len(other.direct) == 90
 
 
 def test_what_is_within_a_reserve_is_not_given_to_others() -> None:
