@@ -11,6 +11,7 @@ from itertools import count, zip_longest
 from typing import Final, cast
 
 from ...store.errors import SettingsError
+from ...store.format.contents import Contents
 from ...store.format.message_properties import decode_properties, encode_properties, group_of
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
@@ -138,7 +139,8 @@ class FullPolicy:
                 if persistent:
                     target = self._queues.lane(to, priority, has_message_groups=has_message_groups)
                     id_prefix = target.id_prefix
-                    sequence = message_store.append_slice(target.destination_lane, timestamp, [(properties, body)])
+                    contents = Contents([properties], [body])
+                    sequence = message_store.append_slice(target.destination_lane, timestamp, contents)
                     self._publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
                 else:
                     non_persistent = self._queues.non_persistent_lane_state(
