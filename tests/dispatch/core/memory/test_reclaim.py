@@ -11,6 +11,7 @@ from forebay.cache.accounting.shares import QuotaBytes
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.model.destination import TargetList
 from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
+from forebay.dispatch.planning.rules import ListsFirst
 
 CHARGE = KIB + OVERHEAD_BYTES
 """That of one message of these tests, about."""
@@ -51,14 +52,6 @@ class Everywhere:
 
     def held(self) -> list[int]:
         return [self.areas.budget.held_by(name) for name in self.HOLDERS]
-
-
-class ListsFirst(MemoryRule):
-    """A rule by which lists give before caches do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lists_give_first = True
 
 
 # ------------------------------------------------------------------ the order
