@@ -29,8 +29,8 @@ from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
 from .core.model.destination import CoreConsumer
+from .engine.assembly.background import ExplainFunctions
 from .engine.assembly.environment import Environment
-from .engine.assembly.housekeeping import ExplainFunctions
 from .engine.engine import Engine
 from .engine.explained_store import ExplainedStore
 from .engine.health import Health
@@ -269,7 +269,7 @@ class Forebay:
         if holds_one():
             self._engine.monitor.call_later(partial(self.close, timeout))
             return
-        background, admin = self._engine.housekeeping.background, self._admin
+        background, admin = self._engine.background_layer.background, self._admin
         if not background.has_current_thread and (admin is None or not admin.has_current_thread):
             with self._closing:
                 self._close(timeout)

@@ -119,7 +119,7 @@ class Queue(Sender):
     def _attach(self, options: ConsumerOptions) -> Consumer:
         parts, monitor, queue = self._parts, self._parts.monitor, self._destination
         with monitor.lock, monitor.while_open:
-            queue.raise_if_deleted()
+            queue.raise_if_not_open()
             with parts.consumers.reserving(options):
                 consumer = parts.consumers.attach(queue, options)
         if monitor.deferred:
@@ -269,7 +269,7 @@ class Queue(Sender):
         if not isinstance(queue, Queue) or queue.monitor is not self.monitor:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
         with queue._held_reopened() as destination:
-            destination.raise_if_deleted()
+            destination.raise_if_not_open()
             queue._bind(destination)
         return destination
 

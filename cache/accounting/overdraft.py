@@ -2,7 +2,7 @@
 
 Something that is made in any case, such as a list for a message on its way, is charged if there is room. Otherwise its
 charge is *owed*. What is owed is charged together, by the first `pay_owed` that finds room for all of it: each release
-calls it, and so does the maintenance once a second. Nothing waits for that, so a later charge that fits comes first. An
+calls it, and so does the measuring once a second. Nothing waits for that, so a later charge that fits comes first. An
 object that the library has finished with but a host still refers to, such as the state of a closed queue, has a
 LastingCharge, which ends with the object.
 """

@@ -66,7 +66,7 @@ def make_admin_layer(
     topic_admin: TopicAdmin,
     transactions: TransactionRegistry,
     dead_lettering: DeadLetterLayer,
-    wake_maintenance: Callable[[], None],
+    wake_housekeeper: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminLayer:
     """Make all owners. directory: has the parts that they use."""
@@ -97,7 +97,7 @@ def make_admin_layer(
         browsers=browsers,
         mover=_make_mover(core, directory, browsers, transfer),
         dead_letter_recovery=recovery,
-        dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_maintenance),
+        dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_housekeeper),
         expiry_sweeper=ExpirySweeper(
             monitor=monitor,
             message_store=directory.message_store,
@@ -197,7 +197,7 @@ def _make_dead_letters(
     browsers: Browsers,
     writer: DeadLetterWriter,
     recovery: DeadLetterRecovery,
-    wake_maintenance: Callable[[], None],
+    wake_housekeeper: Callable[[], None],
 ) -> DeadLetterMover:
     return DeadLetterMover(
         monitor=core.monitor,
@@ -207,7 +207,7 @@ def _make_dead_letters(
         recovery=recovery,
         waiting=core.redelivery.lanes_with_dead_letters,
         policies=core.policies,
-        wake_maintenance=wake_maintenance,
+        wake_housekeeper=wake_housekeeper,
     )
 
 

@@ -23,7 +23,7 @@ from .dead_letter_writer import BATCH_MESSAGES, DeadLetterWriter
 logger = LateLogger("forebay.dispatch")
 
 STEPS: Final = 16
-"""Steps of one call of `steps`, so that other tasks of the maintenance thread are not late."""
+"""Steps of one call of `steps`, so that other tasks of the housekeeper are not late."""
 RETRY_SECONDS: Final = 1.0
 
 
@@ -43,7 +43,7 @@ class DeadLetterMover:
         recovery: DeadLetterRecovery,
         waiting: dict[LaneState, None],
         policies: Policies,
-        wake_maintenance: Callable[[], None],
+        wake_housekeeper: Callable[[], None],
     ) -> None:
         """waiting: the lanes that have dead letters."""
         self._monitor = monitor
@@ -53,7 +53,7 @@ class DeadLetterMover:
         self._recovery = recovery
         self._waiting = waiting
         self._policies = policies
-        self._wake_maintenance = wake_maintenance
+        self._wake_housekeeper = wake_housekeeper
         self._retry_at = 0.0
 
     def step(self) -> bool:
@@ -94,7 +94,7 @@ class DeadLetterMover:
         while done < STEPS and self.step():
             done += 1
         if done == STEPS:
-            self._wake_maintenance()
+            self._wake_housekeeper()
         return done
 
     def _next_lane(self) -> LaneState | None:
@@ -126,4 +126,4 @@ class DeadLetterMover:
         lane.dead_letters.remove(first, last)
         for sequence in self._removals.free_sequences(lane, first, last):
             lane.unreadable += 1
-            lane.give_up(sequence)
+            lane.lose_unreadable(sequence)

@@ -120,30 +120,33 @@ class ExpirySweeper:
 
     def _remove(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> int:
         """Acknowledge expired messages that are not in flight; lists and caches forget them. Requires: the lock."""
-        readers = lane.every_reader()  # each reader counts the expired messages
+        lanes = lane.all_receiving_lanes()  # each counts the expired messages
         gone = SequenceSet()
-        depths = [_depth(reader) for reader in readers]
+        depths = [_depth(each) for each in lanes]
         try:
-            for first, last in _joined(lane, self.free_messages(readers, runs)):
+            for first, last in _joined(lane, self.free_messages(lanes, runs)):
                 lane.backing_store.acknowledge(lane.pending_lane, first, last)
                 gone.add(first, last)
         finally:
-            for reader, depth in zip(readers, depths, strict=True):
-                reader.expired += depth - _depth(reader)
-                self._removals.forget(reader, gone)
+            for each, depth in zip(lanes, depths, strict=True):
+                each.expired += depth - _depth(each)
+                self._removals.forget(each, gone)
         return gone.count
 
-    def free_messages(self, readers: Sequence[LaneState], runs: Sequence[tuple[int, int]]) -> SequenceSet:
-        """Return the messages of the runs that are published, not in flight, and not in an undecided transaction."""
+    def free_messages(self, lanes: Sequence[LaneState], runs: Sequence[tuple[int, int]]) -> SequenceSet:
+        """Return the messages of the runs that are published, not in flight, and not in an undecided transaction.
+
+        lanes: a lane and all that receive its messages, that lane first.
+        """
         free = SequenceSet()
         for first, last in runs:
-            last = min(last, readers[0].published_end - 1)
+            last = min(last, lanes[0].published_end - 1)
             if first <= last:
                 free.add(first, last)
-        for reader in readers:
-            for sequence in reader.deliveries:
+        for lane in lanes:
+            for sequence in lane.deliveries:
                 free.remove(sequence, sequence)
-            for first, last in self._branches.acknowledged_in(reader.pending_lane.number):
+            for first, last in self._branches.acknowledged_in(lane.pending_lane.number):
                 free.remove(first, last)
         return free
 

@@ -137,7 +137,7 @@ class InactiveDestinations:
             if self._transactions.use_destinations((destination.number,)):
                 return False
             delete(destination)
-            destination.lifecycle = Lifecycle.UNUSED
+            destination.lifecycle = Lifecycle.DELETED_AS_INACTIVE
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
         return True

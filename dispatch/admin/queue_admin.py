@@ -125,7 +125,7 @@ class QueueAdmin:
         up. So the check costs a queue that is not paused nothing.
         """
         with self._monitor.lock, self._monitor.while_open:
-            queue.raise_if_deleted()
+            queue.raise_if_not_open()
             queue.is_paused = True
             self._queues.paused[queue.number] = queue
             for consumer in queue.consumers():

@@ -109,7 +109,7 @@ class Rejections:
                 lane.distribution.settled(lane, delivery.sequence, 1)
             lane.destination.dead_lettered += len(gone_ones)
             for delivery in gone_ones:
-                delivery.consumer.try_again()
+                delivery.consumer.resume_if_credit()
 
     def _remove(self, lane: LaneState, held: Sequence[Delivery]) -> None:
         """Remove rejected messages of one lane that no queue takes. Requires: the lock."""

@@ -166,7 +166,7 @@ class Consumer(CoreConsumer):
             if self.is_draining:
                 return
             self.prefetch_limit = prefetch
-            self.try_again()
+            self.resume_if_credit()
             self.destination.distribution.reoffer_stranded()
         self.monitor.run_deferred()
 
@@ -492,7 +492,7 @@ class Consumer(CoreConsumer):
 
     # ------------------------------------------------------------------ what it takes, and when
 
-    def try_again(self) -> None:
+    def resume_if_credit(self) -> None:
         """Wake the consumer if it waited for credit. Requires: the lock."""
         if not self.waits.is_for_credit or self.stage.is_closed:
             return
@@ -525,7 +525,7 @@ class Consumer(CoreConsumer):
         self.dispatcher = self.destination.distribution.dispatcher
         if self.stage is HELD_UP:
             self.stage = TAKING
-            self.try_again()
+            self.resume_if_credit()
 
     def move_to(self, selector_group: SelectorGroup) -> None:
         """Take messages from another selector group from now on. Requires: the lock."""

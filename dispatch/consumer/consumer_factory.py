@@ -59,7 +59,7 @@ class ConsumerFactory:
         self._overhead.require_consumer(destination, options.selector, options.charge_bytes)
         if options.priority:
             self._distribution_chooser.begin_assigning(destination)
-        selector_group = self._target_lists.subscribe(destination, options.selector)
+        selector_group = self._target_lists.ensure_selector_group(destination, options.selector)
         self._registry.charge(options)
         consumer = Consumer(self._parts, destination, selector_group, options)
         selector_group.add_consumer(consumer)

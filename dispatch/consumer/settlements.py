@@ -119,7 +119,7 @@ class Settlements:
 
         deliveries: those of which at least one may be settled.
         """
-        consumer.try_again()
+        consumer.resume_if_credit()
         destination = consumer.destination
         limits = destination.limits
         if limits is not None:
@@ -155,7 +155,7 @@ class Settlements:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._check_open_and_held(consumer, batch)
             any_delayed = self._redelivery.return_failed(batch, delay)
-            consumer.try_again()
+            consumer.resume_if_credit()
         return any_delayed
 
     def release(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
@@ -163,7 +163,7 @@ class Settlements:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._check_open_and_held(consumer, batch)
             self._redelivery.return_untried(batch)
-            consumer.try_again()
+            consumer.resume_if_credit()
 
     def reject(self, consumer: CoreConsumer, deliveries: object, reason: str, transaction: object) -> None:
         """Make deliveries dead letters, now or with the commit of a transaction."""

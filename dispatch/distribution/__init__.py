@@ -9,6 +9,6 @@ Read `core.model.distribution_roles` first, which says what a distribution decid
 - assigning.py: message groups and consumer priorities. assignments.py says who has what, message_groups.py who owns
   groups and what stands still, message_group_names.py which group a message has, precedence.py who comes first,
   rebalancing.py when an owner loses groups, idle_consumers.py who found nothing.
-- round_robin.py: topic by topic, for the one consumer of a wildcard subscription.
+- pattern.py: topic by topic, for the one consumer of a pattern.
 - exclusive.py: one consumer gets everything. It says who takes at all, so it goes with each of the others.
 """

@@ -129,7 +129,7 @@ class AssigningDistribution(Distribution):
         self.queue.misses += assigned.misses
         self._message_group_memory.forget(assigned)
         if not common.consumers:
-            self._target_lists.unsubscribe(self.queue, common)
+            self._target_lists.end_selector_group(self.queue, common)
 
     def revoke(self, consumer: CoreConsumer) -> None:
         """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.

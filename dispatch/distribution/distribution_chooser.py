@@ -14,7 +14,7 @@ from ..core.model.distribution_roles import AbstractDistributionChooser
 from .assigning import AssigningDistribution
 from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
-from .round_robin import RoundRobinDistribution
+from .pattern import PatternDistribution
 
 
 class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distribution]):
@@ -28,10 +28,10 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
         self._ordinary = OrdinaryDistribution(parts)
 
     def initial(self, destination: ConsumedDestination) -> Distribution:
-        """Return RoundRobinDistribution for what spans several destinations, and the ordinary one for all others."""
+        """Return PatternDistribution for what spans several destinations, and the ordinary one for all others."""
         if not destination.spans_others:
             return self._ordinary
-        return RoundRobinDistribution(self._parts, destination)
+        return PatternDistribution(self._parts, destination)
 
     def require_assignable(self, destination: ConsumedDestination) -> None:
         """Raise StateError if the distribution neither honours groups and priorities nor is the ordinary one."""

@@ -41,7 +41,7 @@ class OrdinaryDistribution(Distribution):
         selector_group = consumer.selector_group
         selector_group.remove_consumer(consumer)
         if not selector_group.consumers:
-            self._target_lists.unsubscribe(consumer.destination, selector_group)
+            self._target_lists.end_selector_group(consumer.destination, selector_group)
 
     def wake_others(self, selector_group: SelectorGroup) -> None:
         """Wake other consumers of the selector group, because one that was woken takes nothing."""

@@ -17,7 +17,7 @@ from .resizing import Resizing
 logger = LateLogger("forebay.dispatch")
 
 LOOK_SECONDS: Final = 0.5
-"""Seconds between two looks at the machine. Maintenance may take steps more often than that."""
+"""Seconds between two looks at the machine. The housekeeper may take steps more often than that."""
 
 
 class AutoLimit:

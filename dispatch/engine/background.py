@@ -1,4 +1,4 @@
-"""Background work: loading and maintenance, as steps that a thread or a caller runs.
+"""Background work: loading and periodic tasks, as steps that a thread or a caller runs.
 
 All background work is a step, which the host calls if the store has no threads (`background=False`). An error of the
 work does not end a thread; a failure of the store does, and the next call of the host raises that failure.
@@ -32,19 +32,19 @@ class BackgroundRequests:
         self.has_threads = has_threads
         self.load = Wakeup()
         self.maintenance = Wakeup()
-        # Whether somebody waits for space that a cleanup frees. Maintenance resets it.
+        # Whether somebody waits for space that a cleanup frees. CleanupTask resets it.
         self.wants_cleanup = False
 
     def wake_loader(self) -> None:
         """Make the loader look for lists that run low."""
         self.load.set()
 
-    def wake_maintenance(self) -> None:
-        """Make maintenance look for work that is due."""
+    def wake_housekeeper(self) -> None:
+        """Make the housekeeper look for tasks that are due."""
         self.maintenance.set()
 
     def ask_for_cleanup(self) -> bool:
-        """Have the maintenance thread clean up now. False: there is no thread."""
+        """Have the housekeeper clean up now. False: there is no thread."""
         if not self.has_threads:
             return False
         self.wants_cleanup = True
@@ -52,7 +52,7 @@ class BackgroundRequests:
         return True
 
     def leave_checkpoint(self, message_store: MessageStore) -> bool:
-        """Leave a due checkpoint to the maintenance thread. Return False if the caller must make the checkpoint itself.
+        """Leave a due checkpoint to the housekeeper. Return False if the caller must make the checkpoint itself.
 
         That is so if there is no thread, or if the checkpoint can't wait for the thread.
         """
@@ -93,7 +93,7 @@ class Background:
     def start(self, on_failure: Callable[[], object]) -> None:
         """Start the threads. on_failure: called when a failed store ends them."""
         self._background_requests.load.set()
-        for name, loop in (("loader", self._load_loop), ("housekeeper", self._maintenance_loop)):
+        for name, loop in (("loader", self._load_loop), ("housekeeper", self._task_loop)):
             until_failed = partial(self._until_failed, loop, on_failure)
             thread = threading.Thread(target=until_failed, name=f"forebay-{name}", daemon=True)
             self._threads.append(thread)  # before the start, because an interruption may come right behind it
@@ -155,7 +155,7 @@ class Background:
         monitor = self._monitor
         return self._load_task.run_if_due(monitor.monotonic(), monitor.clock_ms(), is_closed=lambda: monitor.is_closed)
 
-    def _maintenance_loop(self) -> None:
+    def _task_loop(self) -> None:
         wanted, monitor = self._background_requests.maintenance, self._monitor
         while not self._is_stopping:
             wanted.wait(self._pause())

@@ -12,7 +12,7 @@ from ...store.errors import SettingsError
 from ...store.numbering import UNLIMITED
 from ..config.settings import MEMORY_LIMIT_BYTES_MIN
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.memory.curve import Curve, CurveSampler, ListTrack, quantum_bytes
+from ..core.memory.curve import Curve, CurveSampler, ListSample, ListTrack, quantum_bytes
 from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model.destination import TargetList
 
@@ -98,7 +98,7 @@ class CurveWatch(ListObserver):
         watermarks: Sequence[int] | None = self._granted.get(target)
         if watermarks is None:
             watermarks = self._sampler.watermarks_of(lists, target.measured_rate)
-        self._sampler.sample(track, waiting, taken, charge, watermarks, held_bytes, lists)
+        self._sampler.sample(track, ListSample(waiting, taken, charge, held_bytes, lists), watermarks)
 
     def measured(self) -> None:
         """Sample all lists, and share each limit among them by their new rates. O(lists * limits)."""

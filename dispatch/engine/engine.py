@@ -21,6 +21,7 @@ from ..core.monitor import Monitor
 from .assembly.administration import make_admin
 from .assembly.areas import make_areas, make_recorder
 from .assembly.audit import make_audit
+from .assembly.background import ExplainFunctions, make_background_layer
 from .assembly.clients import make_clients
 from .assembly.core import make_core
 from .assembly.environment import Environment
@@ -32,7 +33,6 @@ from .assembly.facades import (
     gather_topic_parts,
 )
 from .assembly.foundation import FoundationLayer, make_foundation
-from .assembly.housekeeping import ExplainFunctions, make_housekeeping
 from .assembly.layers import Layers
 from .assembly.redelivery import make_redelivery_layer
 from .assembly.store_layer import StoreLayer, open_store_layer
@@ -96,7 +96,7 @@ class Engine:
             self.queue_parts, self.topic_parts = gather_queue_parts(layers), gather_topic_parts(layers)
             self.ledger_audit = make_audit(layers)
             self.explained = gather_explained(layers)
-            self.housekeeping = made = make_housekeeping(layers, environment, self.explained, explaining)
+            self.background_layer = made = make_background_layer(layers, environment, self.explained, explaining)
             self.forebay_parts = gather_forebay_parts(layers, made.resizing, made.check, made.reports)
             self._restore()
         except BaseException:
@@ -110,9 +110,9 @@ class Engine:
     def _start(self) -> None:
         """Start the threads. If one can't be started, close the store as after a kill."""
         try:
-            self.housekeeping.start()
+            self.background_layer.start()
         except BaseException:
-            self.housekeeping.background.stop()
+            self.background_layer.background.stop()
             self._close_tmp_storage()  # a thread may have spilled
             self.layers.store_layer.directory.abandon()
             raise
@@ -166,7 +166,7 @@ class Engine:
 
         If the lock is broken, only the journal is right, and nothing in RAM is used any more.
         """
-        monitor, directory, background = self.monitor, self._directory, self.housekeeping.background
+        monitor, directory, background = self.monitor, self._directory, self.background_layer.background
         if self._is_ended:
             return
         try:
@@ -184,8 +184,8 @@ class Engine:
             if self._recorder is not None:
                 self._recorder.close()
             directory.close()
-            if self.housekeeping.status is not None:
-                self.housekeeping.status.remove()
+            if self.background_layer.status is not None:
+                self.background_layer.status.remove()
             if monitor.lock.failure is not None:
                 self._close_tmp_storage()
             self._is_ended = True
@@ -224,7 +224,7 @@ class Engine:
         """
         background_requests = self.layers.foundation.background_requests
         background_requests.wake_loader()
-        background_requests.wake_maintenance()
+        background_requests.wake_housekeeper()
         for consumer in list(self._open_destinations.consumers()):
             consumer.wake_outside()
 
@@ -234,7 +234,7 @@ class Engine:
         if made_anew is not None:  # a replacement of threading may have none, and other stores must be disabled too
             made_anew()
         self.monitor.is_closed = self._is_ended = True
-        self.housekeeping.background.forget()
+        self.background_layer.background.forget()
         self._directory.journal.stop()
         for consumer in self._open_destinations.consumers():
             consumer.disable_in_child()
@@ -247,7 +247,7 @@ class Engine:
         # Check all locks here, because a task that is refused inside would count as failing.
         require_outside(monitor.lock, message_store.sync_lock, message_store.checkpoint_lock)
         monitor.raise_if_closed()
-        done = self.housekeeping.maintenance.step()
+        done = self.background_layer.task_runner.step()
         while self._do_more():
             done += 1
         if monitor.deferred:
@@ -256,7 +256,7 @@ class Engine:
 
     def _do_more(self) -> bool:
         """Do one step of the work that a call of `step` repeats until nothing is left. Return whether there was one."""
-        layers, background = self.layers, self.housekeeping.background
+        layers, background = self.layers, self.background_layer.background
         return bool(
             layers.admin.dead_letters.step()
             or layers.clients.topic_layer.unmatched_acker.step()

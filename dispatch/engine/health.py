@@ -9,8 +9,8 @@ from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.monitor import Monitor
 from .background import Background
-from .maintenance import Maintenance
 from .periodic_tasks import FailingTask
+from .task_runner import TaskRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class HealthCheck:
         monitor: Monitor,
         message_store: MessageStore,
         dispatch_area: DispatchArea,
-        maintenance: Maintenance,
+        task_runner: TaskRunner,
         background: Background,
     ) -> None:
         self._monitor = monitor
         self._message_store = message_store
         self._dispatch_area = dispatch_area
-        self._maintenance = maintenance
+        self._task_runner = task_runner
         self._background = background
 
     def health(self) -> Health:
@@ -46,7 +46,7 @@ class HealthCheck:
 
     def failing(self) -> dict[str, FailingTask]:
         """Return failing background work by name."""
-        return self._maintenance.failing() | self._background.failing()
+        return self._task_runner.failing() | self._background.failing()
 
     @property
     def is_broken(self) -> bool:

@@ -81,6 +81,6 @@ class LateCalls(ListEvents):
     def status_of_the_whole(self) -> dict[str, Any]:
         """For StatusReporter: return the status without queues, topics and consumers. Requires: no lock.
 
-        It says how healthy the maintenance is, and writing the status is a task of the maintenance.
+        It says how healthy the background work is, and writing the status is part of that.
         """
         return self.reports.of_the_whole()

@@ -85,6 +85,12 @@ class PeriodicTask:
             self._pause_seconds = 0.0
         return done
 
+    def collect_requests(self, now: float) -> None:
+        """Take note of what others have asked of this task since the last call. It may be due earlier then.
+
+        now: monotonic seconds. Requires: no lock. Default: nobody asks.
+        """
+
     def is_due(self, now: float) -> bool:
         """Return whether the work is due. Work that has no time of its own is always due and checks for itself.
 

@@ -2,8 +2,8 @@
 
 The new limit becomes the target of the ledger at once, so no charge above it is admitted any more. The limit itself
 falls with what is held. Memory that can be given back is given back in the fixed order. The rest ends by itself:
-deliveries when they are settled, loads and checkpoints when they are done. Maintenance goes on until all of it is free.
-A resize is not on disk: each open uses the limit of its settings.
+deliveries when they are settled, loads and checkpoints when they are done. The housekeeper goes on until all of it is
+free. A resize is not on disk: each open uses the limit of its settings.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.delivery import Delivery, content_bytes, is_lazy, message_of
-from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of
+from ..core.model.delivery import AbstractConsumer, Delivery, content_bytes, is_lazy, message_of
+from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
@@ -92,7 +92,7 @@ class _Places:
 
     depth: int
     bytes: int
-    in_flight: dict[CoreConsumer, _Part] = field(default_factory=dict)
+    in_flight: dict[AbstractConsumer, _Part] = field(default_factory=dict)
     """The messages in flight, by who holds them."""
     delayed: _Part = field(default_factory=_Part)
     delayed_ms: int = NEVER
@@ -205,7 +205,7 @@ def _places(store: ExplainedStore, destination: ConsumedDestination) -> _Places:
     lanes = list(destination.all_lanes())
     for lane in lanes:
         for delivery in lane.deliveries.values():
-            places.in_flight.setdefault(consumer_of(delivery), _Part()).add(delivery)
+            places.in_flight.setdefault(delivery.consumer, _Part()).add(delivery)
         _count(places.unsynced, lane, [(lane.published_end, BEHIND_ALL)])
         _count(places.dead_letters, lane, lane.dead_letters)
         places.unreadable += lane.unreadable
@@ -346,10 +346,10 @@ def _elsewhere(store: ExplainedStore, consumer: Consumer, places: _Places) -> li
     """
     selector_group, unmatched = consumer.selector_group, places.free
     if selector_group.selector is not None:
-        wanted: dict[CoreConsumer, _Part] = {}
+        wanted: dict[AbstractConsumer, _Part] = {}
         for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.deliveries.values()):
             if _may_match(consumer, delivery):
-                wanted.setdefault(consumer_of(delivery), _Part()).add(delivery)
+                wanted.setdefault(delivery.consumer, _Part()).add(delivery)
             else:
                 unmatched += 1
         places.in_flight = wanted

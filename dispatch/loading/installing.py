@@ -102,4 +102,4 @@ def _give_up(lane: LaneState, unreadable: Iterable[tuple[int, str]]) -> None:
             lane.unreadable += 1
             place = f"{lane.id_prefix}{sequence}"
             logger.error("message %s can't be read and is passed over: %s", place, problem, event="message_unreadable")
-            lane.give_up(sequence)
+            lane.lose_unreadable(sequence)

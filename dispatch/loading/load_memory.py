@@ -73,8 +73,8 @@ class LoadMemory:
         regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
-        least_seconds = 0.0 if load.is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
-        if self._afford(load, wanted, buffer_bytes, least_seconds):
+        supply_seconds_min = 0.0 if load.is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
+        if self._afford(load, wanted, buffer_bytes, supply_seconds_min):
             load.regions = regions
         else:
             self._do_without(load, runs, messages)
@@ -117,14 +117,14 @@ class LoadMemory:
                     cut.append((sequence, sequence))
         return cut, charged
 
-    def _afford(self, load: Load[TargetList], wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
+    def _afford(self, load: Load[TargetList], wanted: int, buffer_bytes: int, supply_seconds_min: float) -> bool:
         """Reserve so much for messages and for a read buffer; return whether memory has room for both.
 
-        least_seconds: the supply that other lists keep.
+        supply_seconds_min: the supply that other lists keep.
         """
         reclaim, memory = self._reclaim, load.target.memory
         if memory.free_bytes < wanted + buffer_bytes:
-            reclaim.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
+            reclaim.make_room(wanted + buffer_bytes, load.target, supply_seconds_min=supply_seconds_min)
         load.target.note_wanted(wanted + buffer_bytes)
         if not memory.lists_holder.reserve(wanted):
             return False
@@ -141,7 +141,7 @@ class LoadMemory:
         if not lists.reserve(OVERHEAD_BYTES):
             # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
             if load.is_needed and not load.reserved_bytes and not load.target.direct:
-                reclaim.make_room(OVERHEAD_BYTES, load.target, least=0)
+                reclaim.make_room(OVERHEAD_BYTES, load.target, messages_min=0)
             if not lists.reserve_released(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.note_wanted(OVERHEAD_BYTES)
                 load.end_before(sequence)

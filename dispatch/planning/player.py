@@ -75,11 +75,12 @@ from ..core.model.destination import (
     CoreConsumer,
     DestinationStateParts,
     LaneState,
+    LaneStateParts,
     SelectorGroup,
     TargetList,
 )
 from ..core.model.distribution_roles import NO_DISPATCH
-from ..core.model.lane_reader import LaneReader, LaneStateParts
+from ..core.model.lane_reader import LaneReader
 from ..core.model.matching import NO_NAMES
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
@@ -339,7 +340,7 @@ class PlayedConsumer(CoreConsumer):
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
         """Do nothing: the trace tells when it takes."""
 
-    def try_again(self) -> None:
+    def resume_if_credit(self) -> None:
         """Do nothing: it never waits for credit."""
 
     def follow_destination(self) -> None:
@@ -506,7 +507,7 @@ class TracePlayer:
 
     def _close(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
-        self._target_lists.unsubscribe(target.lane.destination, target.selector_group)
+        self._target_lists.end_selector_group(target.lane.destination, target.selector_group)
 
     def _take(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]

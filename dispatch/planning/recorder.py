@@ -1,8 +1,8 @@
 """Recorder: records the traffic of a store as a trace, which can be played under other memory limits.
 
 A trace holds only numbers: lanes, sequences, lengths, times. Events are encoded under the state lock, where they
-happen. Maintenance writes them without it. An arrival is recorded no later than the next take of its lane, and once a
-second, so that recording does not slow sends. No error of the disk reaches a caller. Recording ends with one warning
+happen. The housekeeper writes them without it. An arrival is recorded no later than the next take of its lane, and once
+a second, so that recording does not slow sends. No error of the disk reaches a caller. Recording ends with one warning
 instead. After a crash the trace is complete up to the last block that was written.
 """
 
@@ -56,7 +56,7 @@ LANE_BYTES: Final = 1536
 LIST_BYTES: Final = 128
 """Charged for what the recorder knows of a list."""
 UNWRITTEN_BLOCKS_MAX: Final = 64
-"""Blocks that may wait for maintenance, if memory is free for them. With more, the call that fills the next block
+"""Blocks that may wait for the housekeeper, if memory is free for them. With more, the call that fills the next block
 writes them under the lock. While a write is under way, four times as many may wait.
 """
 TURN_MESSAGES: Final = 256
@@ -261,7 +261,7 @@ class Recorder:
                 self._write_here(block)
 
     def _keep(self, block: bytes) -> None:
-        """Keep a block, which is charged, until maintenance writes it."""
+        """Keep a block, which is charged, until the housekeeper writes it."""
         self._blocks.append(block)
         self._unwritten_bytes += len(block)
 
@@ -400,8 +400,8 @@ def header_of(settings: Settings) -> TraceHeader:
 class RecordedDispatchArea(DispatchArea):
     """A DispatchArea that reports its events to a recorder.
 
-    It is a subclass, unlike the observer RecordedTraffic, because every message passes `dispatch_one` and `settle`: a
-    store without a recording pays nothing there.
+    It is a subclass, unlike the observer RecordedTraffic, because every message passes the four methods that it
+    overrides: a store without a recording pays nothing there.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class FanOutOpener:
     def ensure(self, topic: TopicState, priority: int) -> FanOut:
         """Return the FanOut of one priority of a topic. StoreFull: memory has no room for it. Requires: no lock."""
         with self._monitor.lock, self._monitor.all_or_broken:
-            topic.raise_if_deleted()
+            topic.raise_if_not_open()
             if priority not in topic.fan_outs:
                 lanes_bytes = NON_PERSISTENT_LANE_BYTES * len(topic.online)
                 self._overhead.require_lanes(topic, FAN_OUT_BYTES + lanes_bytes)

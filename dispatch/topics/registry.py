@@ -103,8 +103,8 @@ class TopicRegistry(DestinationRegistry[TopicState]):
         Patterns that match the topic get its messages, unless the topic is temporary.
         """
         patterns = [] if is_temporary else self._patterns.matching(name)
-        members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(patterns)
-        with self._opener.new_row(name, self.open_bytes, members_bytes):
+        joining_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(patterns)
+        with self._opener.new_row(name, self.open_bytes, joining_bytes):
             made = self._writer.create(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(made.number, name)
             for pattern in patterns:

@@ -61,16 +61,16 @@ class SharedReading:
 
     # ------------------------------------------------------------------ how much a list and a load may be
 
-    def list_bytes_max(self, readers: int) -> int:
+    def list_bytes_max(self, online: int) -> int:
         """Return how many bytes a list should hold at most, if so many subscriptions are read."""
         if not self.has_neighbours:
             return UNLIMITED
         least, most = SHARED_LIST_BYTES
-        return max(least, min(most, self._list_share_bytes(readers)))
+        return max(least, min(most, self._list_share_bytes(online)))
 
-    def _list_share_bytes(self, readers: int) -> int:
+    def _list_share_bytes(self, online: int) -> int:
         """Return the equal part of one list of what all lists of the topic may hold together."""
-        return int(self._memory.waiting_bytes_max * SHARED_LISTS_SHARE) // readers
+        return int(self._memory.waiting_bytes_max * SHARED_LISTS_SHARE) // online
 
     def load_room(self, list_bytes: int, first: int) -> int:
         """Return how many bytes to load: more than the list has room for, if the list is short because of others.
@@ -84,7 +84,7 @@ class SharedReading:
             return max(list_bytes, int(self._memory.waiting_bytes_max * SHARED_LOAD_SHARE))
         return max(list_bytes, STRAY_LOAD_BYTES)
 
-    def has_room_ahead(self, charge_bytes: int, sequence: int, room_bytes: int, readers: int) -> bool:
+    def has_room_ahead(self, charge_bytes: int, sequence: int, room_bytes: int, online: int) -> bool:
         """Return whether a list with so much room should hold a message ahead of a take.
 
         If RAM has the message, it may as well stay in the shared cache. If it is on disk, it is read ahead only where
@@ -92,7 +92,7 @@ class SharedReading:
         all want next.
         """
         if self.peek(sequence) is None:
-            room_bytes = max(room_bytes, self._list_share_bytes(readers))
+            room_bytes = max(room_bytes, self._list_share_bytes(online))
         return charge_bytes <= room_bytes
 
     # ------------------------------------------------------------------ what was read for one, and is kept for others

@@ -233,11 +233,6 @@ class SubscriptionLaneState(PersistentLaneState):
         """Forget the lane of the topic: the reference would keep the topic in RAM until a garbage collection."""
         self._reading.cache.leave()
 
-    def note_unmatched(self, first: int, end: int) -> None:
-        """Acknowledge messages for the subscription that do not match."""
-        if self.unmatched is not None:
-            self.unmatched.add(first, end - 1)
-
     def note_neighbours(self) -> None:
         """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""
         self._reading.note_neighbours()
@@ -257,12 +252,12 @@ class SubscriptionLaneState(PersistentLaneState):
     def list_bytes_max(self) -> int:
         """Most bytes that a list should hold.
 
-        Messages for several readers belong in the cache, which has one copy for all.
+        Messages for several subscriptions belong in the cache, which has one copy for all.
         """
-        return self._reading.list_bytes_max(self._reader_count)
+        return self._reading.list_bytes_max(self._online_count)
 
     @property
-    def _reader_count(self) -> int:
+    def _online_count(self) -> int:
         """Number of subscriptions of the topic that are read."""
         return len(self.subscription.topic.online)
 
@@ -280,7 +275,7 @@ class SubscriptionLaneState(PersistentLaneState):
         if not self._reading.has_neighbours or (run := self.pending_lane.ready_run(sequence, 1)) is None:
             return False
         charge_bytes = charge_of_size(self.pending_lane.lengths(*run)[0])
-        return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._reader_count)
+        return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._online_count)
 
     def on_loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""

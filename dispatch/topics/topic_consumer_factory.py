@@ -56,7 +56,7 @@ class TopicConsumerFactory:
         Raises SubscriptionInUse, and SettingsError for another selector than the subscription has.
         """
         with self._monitor.lock, self._monitor.while_open, self._consumers.reserving(options):
-            topic.raise_if_deleted()
+            topic.raise_if_not_open()
             known = topic.subscription_for_report(name) if name is not None else None
             if known is not None:
                 _require_joinable(known, _text(options.selector), is_shared=is_shared)
@@ -108,7 +108,7 @@ class TopicConsumerFactory:
         """Return a consumer of a new subscription without a name that begins at a place. Requires: no lock."""
         topic_lanes, firsts = self._admin.places(topic, target)
         with self._monitor.lock, self._monitor.while_open, self._consumers.reserving(options):
-            topic.raise_if_deleted()
+            topic.raise_if_not_open()
             self._consumers.require_room((topic,), options)
             subscriber = self._writer.subscribe(topic.number, None, _text(options.selector))
             self._writer.seek(subscriber, within(firsts, topic_lanes))

@@ -200,21 +200,21 @@ class TopicLaneState(PersistentLaneState):
         super().__init__(topic, pending_lane, id_prefix)
         self.topic = topic
 
-    def readers(self) -> Iterator[LaneState]:
+    def receiving_lanes(self) -> Iterator[LaneState]:
         """Yield this lane, and its part in each subscription that is read or has state in RAM."""
         yield self
         for subscription in self.topic.subscriptions():
-            reader = subscription.lanes[self.pending_lane.priority]
-            if reader is not None:
-                yield reader
+            receiving = subscription.lanes[self.pending_lane.priority]
+            if receiving is not None:
+                yield receiving
 
-    def every_reader(self) -> list[LaneState]:
-        """Return the readers, after opening the durable subscriptions that are rows."""
+    def all_receiving_lanes(self) -> list[LaneState]:
+        """Return the receiving lanes, after opening the durable subscriptions that are rows."""
         for name in self.topic.durable_names:
             subscription = self.topic.durable_subscription(name)
             if subscription is not None:
                 self.topic.keep(subscription).lane_of(self)
-        return list(self.readers())
+        return list(self.receiving_lanes())
 
     def arrive(self, message: StoredMessage) -> None:
         """Give a message to each subscription that is read. O(these subscriptions)."""
@@ -222,7 +222,7 @@ class TopicLaneState(PersistentLaneState):
             self._arrive_evicting((message,), self.topic.evictor)
             return
         self.published_end = message[0] + 1
-        self._arrive_in(message, self._readers(message[0]))
+        self._arrive_in(message, self._online_lanes(message[0]))
 
     def _arrive_in(self, message: StoredMessage, lanes: Iterable[PersistentLaneState]) -> None:
         selector_matches = self.topic.selector_matches
@@ -240,7 +240,7 @@ class TopicLaneState(PersistentLaneState):
             return
         self.published_end = messages[-1][0] + 1
         one_by_one: list[SubscriptionLaneState] = []
-        for lane in self._readers(messages[0][0]):
+        for lane in self._online_lanes(messages[0][0]):
             if lane.sole_list is None:
                 one_by_one.append(lane)
             else:
@@ -253,26 +253,26 @@ class TopicLaneState(PersistentLaneState):
         """Let each subscription that is read have the messages before `end`. O(these subscriptions)."""
         evictor = self.topic.evictor
         if evictor is not None:
-            first, readers = self.published_end, list(self._readers(end - 1))
+            first, receiving = self.published_end, list(self._online_lanes(end - 1))
             self.published_end = end
-            for lane in readers:
+            for lane in receiving:
                 count = evictor.admitted(lane, end - first)
                 if count:
                     lane.arrive_unloaded(first + count)
                 evictor.limit(lane, first, first + count, end - 1)
             return
         self.published_end = end
-        for lane in self._readers(end - 1):
+        for lane in self._online_lanes(end - 1):
             lane.arrive_unloaded(end)
 
     def _arrive_evicting(self, messages: Sequence[StoredMessage], evictor: EvictionRule) -> None:
         """Give messages to the subscribers that the rule admits."""
         first, last = messages[0][0], messages[-1][0]
         # Before `published_end` changes: a lane that a subscription opens begins at the present place of this one.
-        readers = list(self._readers(first))
+        receiving = list(self._online_lanes(first))
         self.published_end = last + 1
-        evictor.note_keys(self.priority, readers, messages, self.topic.selector_matches)
-        admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
+        evictor.note_keys(self.priority, receiving, messages, self.topic.selector_matches)
+        admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in receiving]
         for lane, count in admitted:
             if count and lane.sole_list is not None:
                 lane.arrive_many(messages[:count])
@@ -283,8 +283,8 @@ class TopicLaneState(PersistentLaneState):
         for lane, count in admitted:
             evictor.limit(lane, first, first + count, last)
 
-    def _readers(self, sequence: int) -> Iterator[SubscriptionLaneState]:
-        """Yield the lanes that get a message.
+    def _online_lanes(self, sequence: int) -> Iterator[SubscriptionLaneState]:
+        """Yield the lanes of subscriptions with a consumer that get a message.
 
         A subscription that was made after the message was stored does not get it.
         """

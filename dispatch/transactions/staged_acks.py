@@ -95,7 +95,7 @@ class StagedAcks:
             for delivery in held.values():
                 delivery.lane.deliveries[delivery.sequence] = delivery
                 self._dispatch_area.settle(delivery)
-                delivery.consumer.try_again()
+                delivery.consumer.resume_if_credit()
 
     def take_back(self) -> bool:
         """Return the deliveries to their places, because an open transaction is rolled back.
@@ -107,7 +107,7 @@ class StagedAcks:
             delivery.lane.unpark(delivery)
         any_delayed = self._redelivery.return_failed(returned, 0.0)
         for delivery in returned:
-            delivery.consumer.try_again()
+            delivery.consumer.resume_if_credit()
         return any_delayed
 
     def park_again(self) -> None:

@@ -155,7 +155,7 @@ class Transaction:
         """
         with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN)
-            lane.destination.raise_if_deleted()
+            lane.destination.raise_if_not_open()
             for (properties, body), own_id in zip(contents.pairs(), own_ids, strict=True):
                 if own_id is not None and lane.destination.has_duplicate_window:
                     self._add_once(lane, timestamp, properties, body)
@@ -192,7 +192,7 @@ class Transaction:
         """Add non-persistent messages, as `add` does with persistent ones."""
         with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN)
-            target.destination.raise_if_deleted()
+            target.destination.raise_if_not_open()
             for (properties, body), own_id in zip(contents.pairs(), own_ids, strict=True):
                 sent = None
                 if own_id is not None and target.destination.has_duplicate_window:
@@ -373,8 +373,8 @@ class Transaction:
             self.parts.branches.forget(branch.number)
         message_store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
-            for reader in self._slices.lanes[number].readers():
-                reader.first_sequence += holes  # nobody enqueued these sequences
+            for receiving in self._slices.lanes[number].receiving_lanes():
+                receiving.first_sequence += holes  # nobody enqueued these sequences
         self._slices.publish()
         self._acks.commit()
         self._non_persistent.hand_over()

@@ -44,8 +44,8 @@ from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.core.redelivery.timed_lanes import TimedLanes
 from forebay.dispatch.distribution.distribution_chooser import DistributionChooser
 from forebay.dispatch.engine import engine as engines
+from forebay.dispatch.engine.assembly.background import ExplainFunctions
 from forebay.dispatch.engine.assembly.environment import Environment
-from forebay.dispatch.engine.assembly.housekeeping import ExplainFunctions
 from forebay.dispatch.engine.background import BackgroundRequests
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing
@@ -129,7 +129,7 @@ class Inside:
 
     @property
     def settings(self) -> Settings:
-        return self.__engine.housekeeping.resizing.settings
+        return self.__engine.background_layer.resizing.settings
 
     @property
     def store(self) -> DirectoryStore:
@@ -300,7 +300,7 @@ class Inside:
 
     @property
     def resizing(self) -> Resizing:
-        return self.__engine.housekeeping.resizing
+        return self.__engine.background_layer.resizing
 
     @property
     def message_limit(self) -> tuple[int, bool]:
@@ -338,11 +338,11 @@ class Inside:
         return self.__engine.step()
 
     def housekeep(self) -> int:
-        return self.__engine.housekeeping.maintenance.step()
+        return self.__engine.background_layer.task_runner.step()
 
     def pause(self) -> float:
-        """Return the seconds until maintenance is due."""
-        return self.__engine.housekeeping.maintenance.pause()
+        """Return the seconds until the housekeeper has something to do."""
+        return self.__engine.background_layer.task_runner.pause()
 
     def give_up_readers(self) -> None:
         """Close all files that are open only for reading."""
@@ -396,17 +396,17 @@ class Inside:
     @property
     def threads(self) -> list[threading.Thread]:
         """Return the background threads, with the loader's first."""
-        return self.__engine.housekeeping.background._threads
+        return self.__engine.background_layer.background._threads
 
     def stop_loading(self) -> None:
         """Stop both background threads, and wait for the loader's."""
-        self.__engine.housekeeping.background._is_stopping = True
+        self.__engine.background_layer.background._is_stopping = True
         self.background_requests.load.set()
         self.threads[0].join()
 
     def stop_threads(self) -> None:
         """Stop the background threads, and wait for them."""
-        self.__engine.housekeeping.background._is_stopping = True
+        self.__engine.background_layer.background._is_stopping = True
         self.background_requests.load.set()
         self.background_requests.maintenance.set()
         for thread in self.threads:
@@ -414,11 +414,11 @@ class Inside:
 
     def has_thread(self, thread: threading.Thread) -> None:
         """Let a thread count as the background thread."""
-        self.__engine.housekeeping.background._threads = [thread]
+        self.__engine.background_layer.background._threads = [thread]
         self.background_requests.has_threads = True
 
     def guard_with(self, guard: MemoryGuard) -> None:
-        self.__engine.housekeeping.process.guard = guard
+        self.__engine.background_layer.process.guard = guard
 
     def set_monotonic(self, monotonic: Callable[[], float]) -> None:
         self.__engine.monitor.monotonic = monotonic

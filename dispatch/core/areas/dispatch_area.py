@@ -32,14 +32,15 @@ class MemoryWaiter(Protocol):
     Structural, because the two have no base in common. It is called only while memory is short, so a slow call will do.
     """
 
-    def try_again(self) -> None:
+    def on_memory_freed(self) -> None:
         """Go on, and call `stop_waiting_for_memory`, if enough memory is free now. Requires: the lock."""
 
 
 class DispatchArea(Dispatcher[CoreConsumer]):
     """All messages in flight: the deliveries of a store that are not settled, with their charges and their bounds.
 
-    The state lock guards it; every method requires it held.
+    Every hand-out is one call of `dispatch_one` or `hand_out`, and every settling one of `settle` or `settle_run`: a
+    subclass that records traffic overrides these four. The state lock guards it; every method requires it held.
     """
 
     def __init__(
@@ -336,7 +337,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     # ------------------------------------------------------------------ who waits for memory
 
     def wait_for_memory(self, waiter: MemoryWaiter) -> None:
-        """Have a waiter try again when memory comes free, until it calls `stop_waiting_for_memory`."""
+        """Tell a waiter when memory comes free, until it calls `stop_waiting_for_memory`."""
         self._waiters[waiter] = None
 
     def stop_waiting_for_memory(self, waiter: MemoryWaiter) -> None:
@@ -348,9 +349,9 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         return waiter in self._waiters
 
     def retry_waiters(self) -> None:
-        """Have all who wait for memory try again, because some came free."""
+        """Tell all who wait for memory that some came free."""
         for waiter in list(self._waiters):
-            waiter.try_again()
+            waiter.on_memory_freed()
 
     # ------------------------------------------------------------------ what is in flight, in bytes
 

@@ -73,9 +73,9 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         """
         first = messages.start if isinstance(messages, range) else messages[0][0]
         if first > lane.published_end:
-            for reader in lane.readers():
-                if first > reader.published_end:
-                    self.pass_holes(reader, first)
+            for receiving in lane.receiving_lanes():
+                if first > receiving.published_end:
+                    self.pass_holes(receiving, first)
         if isinstance(messages, range):
             lane.arrive_unloaded(messages.stop)
         else:
@@ -180,8 +180,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         """Remember a message that was skipped because it can't be read."""
         self.unreadable.append((lane, sequence))
 
-    def try_again(self, target: TargetList) -> None:
-        """Load for a list that was given up for want of memory, if enough is free now."""
+    def retry_load(self, target: TargetList) -> None:
+        """Request a load for a list that was given up for want of memory, if enough is free now."""
         if target.wanted_bytes <= OVERHEAD_BYTES or target.memory.free_bytes >= target.wanted_bytes:
             self._dispatch_area.stop_waiting_for_memory(target)
             self._loads.request(target)

@@ -55,7 +55,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
 
     # ------------------------------------------------------------------ selector groups
 
-    def subscribe(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
+    def ensure_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
         """Return the selector group for this selector; make it with its lists if it is new."""
         self._traffic.subscribes(destination)
         selector_group = destination.selector_groups.get(selector.text if selector is not None else None)
@@ -93,7 +93,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         target.release(charge_of_all(messages))
         target.page_out(messages)
 
-    def unsubscribe(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def end_selector_group(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
         key = selector_group.selector.text if selector_group.selector is not None else None
         del destination.selector_groups[key]

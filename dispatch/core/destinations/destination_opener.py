@@ -56,19 +56,19 @@ class DestinationOpener:
 
     # ------------------------------------------------------------------ opening
 
-    def new_row(self, name: str, charge_bytes: int, members_bytes: int = 0) -> AbstractContextManager[None]:
+    def new_row(self, name: str, charge_bytes: int, joining_bytes: int = 0) -> AbstractContextManager[None]:
         """Charge for a new queue or topic of a name, which is made in the block. StoreFull: memory has no room.
 
-        charge_bytes: what it takes while it is open, in addition to its row. members_bytes: room for what joins it,
+        charge_bytes: what it takes while it is open, in addition to its row. joining_bytes: room for what joins it,
         which charges for itself.
         """
         rows = self._rows
         row_charge = row_bytes(name)
         self._overhead.require_row(ROW_BYTES * len(rows) + rows.name_bytes, row_charge)
         whole_bytes = row_charge + charge_bytes
-        self._make_room(whole_bytes + members_bytes)
-        if members_bytes:
-            self._overhead.require(whole_bytes + members_bytes)
+        self._make_room(whole_bytes + joining_bytes)
+        if joining_bytes:
+            self._overhead.require(whole_bytes + joining_bytes)
         return self._overhead.charge_one(whole_bytes)
 
     def charge_one(self, charge_bytes: int) -> AbstractContextManager[None]:

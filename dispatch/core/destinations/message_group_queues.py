@@ -31,7 +31,7 @@ class MessageGroupQueues:
         """Prepare a queue for its first message with a group. Requires: no lock."""
         if queue.keeps_message_groups:
             with self._monitor.lock, self._monitor.while_open:
-                queue.raise_if_deleted()
+                queue.raise_if_not_open()
                 self.assign_by_message_group(queue)
 
     def assign_by_message_group(self, queue: ConsumedDestination) -> None:

@@ -157,7 +157,7 @@ class DestinationOverhead:
             make_room(charge_bytes, None)
             # Each list keeps its last message, and many large ones may fill memory: take these too, to be read again.
             if self._budget.free_bytes < charge_bytes:
-                make_room(charge_bytes, None, least=0)
+                make_room(charge_bytes, None, messages_min=0)
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)
         if covered_bytes < charge_bytes:  # only what exceeds the guaranteed part must be free
             room_bytes = min(room_bytes, self._budget.free_bytes + covered_bytes)

@@ -95,6 +95,21 @@ class ListTrack:
         return len(self.rest)
 
 
+class ListSample(NamedTuple):
+    """What is known of a list at one moment."""
+
+    waiting: float
+    """Its backlog."""
+    taken: int
+    """What it has delivered since its beginning."""
+    charge: float
+    """Mean of its messages."""
+    in_flight: float
+    """What all deliveries hold."""
+    lists: int
+    """How many there are, also those that have no track."""
+
+
 class Step(NamedTuple):
     """The changes of a list between two samples, which do not depend on the limit."""
 
@@ -140,21 +155,12 @@ class CurveSampler:
                 self._fall_behind(track, 0.0, kept, waiting - kept)
         return track
 
-    def sample(
-        self,
-        track: ListTrack,
-        waiting: float,
-        taken: int,
-        charge: float,
-        watermarks: Sequence[int],
-        in_flight: float,
-        lists: int,
-    ) -> None:
+    def sample(self, track: ListTrack, seen: ListSample, watermarks: Sequence[int]) -> None:
         """Sample a list: advance each limit's state from the last sample. O(limits that would be behind).
 
-        waiting: its backlog now. taken: what it has delivered since its beginning. charge: mean of its messages.
-        watermarks: what each limit grants to the list. lists: how many there are, also those that have no track.
+        watermarks: what each limit grants to the list.
         """
+        waiting, taken, charge, in_flight, lists = seen
         went = taken - track.taken
         came = max(waiting - track.waiting + went, 0.0)
         shares = self._shares

@@ -26,11 +26,11 @@ class _Request:
 
     missing: Callable[[], int]
     """Returns how many bytes are still to be given back."""
-    keep: TargetList | None
-    """The list that wants them, which gives nothing."""
-    least: int
+    asker: TargetList | None
+    """The list that wants them, which gives nothing. None: no list wants them."""
+    messages_min: int
     """Messages that each other list keeps."""
-    least_seconds: float
+    supply_seconds_min: float
     """Supply that each other list keeps."""
 
 
@@ -54,7 +54,7 @@ class Reclaim:
         # How often the rates of the lists were measured.
         self.measurements = 0
         # By the memory of the list that asked, because lists of one memory give to each other of its reserve: the bytes
-        # of all lists, `measurements`, and the least supply that all were to keep, when no list could give.
+        # of all lists, `measurements`, and the supply that each was to keep, when no list could give.
         self._exhausted: dict[MessageMemory, tuple[int, int, float]] = {}
 
     @property
@@ -68,7 +68,7 @@ class Reclaim:
         ]
 
     def make_room(
-        self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
+        self, wanted_bytes: int, asker: TargetList | None, *, messages_min: int = 1, supply_seconds_min: float = 0.0
     ) -> None:
         """Give memory back until `wanted_bytes` are free or nothing more can be given, in this order (see `order`):
 
@@ -79,19 +79,21 @@ class Reclaim:
         4. direct messages from the far end of the list with the most supply, which moves its direct end back;
         5. small rests of the SpillBuffer.
 
-        By a rule with `lists_give_first`, 4 comes before 2. The list `keep` gives nothing. Each other list keeps
-        `least` messages and `least_seconds` of supply. The latter prevents two lists from taking the same memory from
-        each other for ever.
+        By a rule with `lists_give_first`, 4 comes before 2. The list `asker` gives nothing. Each other list keeps
+        `messages_min` messages and `supply_seconds_min` of supply. The latter prevents two lists from taking the same
+        memory from each other for ever.
         """
-        memory = keep.memory if keep is not None else self._memories.common
-        if memory.share_free_bytes < wanted_bytes:
-            self.make_room_in_share(memory, wanted_bytes, keep, least, least_seconds)
-        budget = self._budget
+        memory, budget = asker.memory if asker is not None else self._memories.common, self._budget
+
+        def missing_in_share() -> int:
+            return wanted_bytes - memory.share_free_bytes
 
         def missing() -> int:
             return wanted_bytes - budget.free_bytes - memory.unused_bytes
 
-        request = _Request(missing, keep, least, least_seconds)
+        if missing_in_share() > 0:
+            self._make_room_in_share(memory, _Request(missing_in_share, asker, messages_min, supply_seconds_min))
+        request = _Request(missing, asker, messages_min, supply_seconds_min)
         if missing() > 0:
             self._overflow.spill_until_free(wanted_bytes - memory.unused_bytes)
         if missing() > 0 and self._memory_rule.lists_give_first:
@@ -118,19 +120,17 @@ class Reclaim:
             if budget.free_bytes < wanted_bytes:
                 giver.head_queue_cache.give_back(min(wanted_bytes - budget.free_bytes, giver.spare_bytes))
 
-    def make_room_in_share(
-        self, memory: MessageMemory, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float
-    ) -> None:
-        """Let destinations of a pattern give back until its share has so much room: caches and lists as in `make_room`.
+    def give_back_excess(self, memory: MessageMemory) -> None:
+        """Let destinations of a pattern give back what they hold above its share, which may have shrunk."""
+        self._make_room_in_share(memory, _Request(lambda: -memory.share_free_bytes, None, 0, 0.0))
+
+    def _make_room_in_share(self, memory: MessageMemory, request: _Request) -> None:
+        """Let destinations of a pattern give back until its share has room: caches and lists as in `make_room`.
 
         The SpillBuffer gives nothing, because what it has counts against no share.
         O(lists + messages, each with log lists).
         """
-
-        def missing() -> int:
-            return wanted_bytes - memory.share_free_bytes
-
-        request = _Request(missing, keep, least, least_seconds)
+        missing = request.missing
 
         def shorten() -> None:
             self._shorten([target for target in self._others(request) if target.memory is memory], request)
@@ -145,35 +145,35 @@ class Reclaim:
         self._ask_counterpart(request)
 
     def _others(self, request: _Request) -> list[TargetList]:
-        """Return the lists that could give messages to `keep`, without its counterpart. O(lists)."""
-        keep, least, least_seconds = request.keep, request.least, request.least_seconds
-        counterpart = keep.counterpart if keep is not None else None
+        """Return the lists that could give messages to the one that asks, without its counterpart. O(lists)."""
+        asker, messages_min, seconds_min = request.asker, request.messages_min, request.supply_seconds_min
+        counterpart = asker.counterpart if asker is not None else None
         return [
             target
             for target in self._lists
-            if target is not keep and target is not counterpart and _can_give(target, least, least_seconds)
+            if target is not asker and target is not counterpart and _can_give(target, messages_min, seconds_min)
         ]
 
     def _shorten_lists(self, request: _Request) -> None:
         """Take direct messages from the lists with the most supply. O(lists + messages, each with log lists)."""
-        keep = request.keep
-        is_exhausted = keep is not None and self._is_exhausted(keep.memory, request.least_seconds)
+        asker, seconds_min = request.asker, request.supply_seconds_min
+        is_exhausted = asker is not None and self._is_exhausted(asker.memory, seconds_min)
         has_more = not is_exhausted and self._shorten(self._others(request), request)
         self._ask_counterpart(request)
-        if keep is None or is_exhausted or has_more or request.least_seconds <= 0:
+        if asker is None or is_exhausted or has_more or seconds_min <= 0:
             return
-        counterpart = keep.counterpart
-        if counterpart is None or not _can_give(counterpart, request.least, request.least_seconds):
-            self._exhausted[keep.memory] = self._lists_bytes, self.measurements, request.least_seconds
+        counterpart = asker.counterpart
+        if counterpart is None or not _can_give(counterpart, request.messages_min, seconds_min):
+            self._exhausted[asker.memory] = self._lists_bytes, self.measurements, seconds_min
 
-    def _is_exhausted(self, memory: MessageMemory, least_seconds: float) -> bool:
+    def _is_exhausted(self, memory: MessageMemory, supply_seconds_min: float) -> bool:
         """Return whether no list had so much for one of this memory at the last look, and nothing tells of a change.
 
         Only the bytes of all lists together are compared. If one has grown by as much as others have shrunk, that is
         not noticed before the next measurement.
         """
         lists_bytes, measurements, seconds = self._exhausted.get(memory, (-1, -1, 0.0))
-        return lists_bytes == self._lists_bytes and measurements == self.measurements and least_seconds >= seconds
+        return lists_bytes == self._lists_bytes and measurements == self.measurements and supply_seconds_min >= seconds
 
     @property
     def _lists_bytes(self) -> int:
@@ -185,7 +185,8 @@ class Reclaim:
 
         A list whose destinations hold no more than their reserve gives only to their own share.
         """
-        missing, keep, least, least_seconds = request.missing, request.keep, request.least, request.least_seconds
+        missing, asker = request.missing, request.asker
+        messages_min, seconds_min = request.messages_min, request.supply_seconds_min
         supply = self._memory_rule.supply
         richest_first = [(-supply(target), number) for number, target in enumerate(others)]
         heapify(richest_first)
@@ -193,40 +194,40 @@ class Reclaim:
             _, number = heappop(richest_first)
             richest = others[number]
             memory = richest.memory
-            is_own = keep is not None and memory is keep.memory
-            stop = max(len(richest.direct) // 2, least)
+            is_own = asker is not None and memory is asker.memory
+            stop = max(len(richest.direct) // 2, messages_min)
             missing_bytes = missing()
-            if keep is None and not richest.lane.is_persistent:  # else a load would fetch it back, and so on for ever
+            if asker is None and not richest.lane.is_persistent:  # else a load would fetch it back, and so on for ever
                 missing_bytes = max(missing_bytes, WORTH_BYTES)
             evicted: list[StoredMessage] = []
-            while missing_bytes > 0 and _can_give(richest, stop, least_seconds) and (is_own or memory.spare_bytes):
+            while missing_bytes > 0 and _can_give(richest, stop, seconds_min) and (is_own or memory.spare_bytes):
                 evicted.append(richest.evict_last())
                 charge = charge_of(evicted[-1])
                 memory.lists_holder.release(charge)
                 missing_bytes -= charge
             richest.page_out_at_once(evicted)
-            if evicted and _can_give(richest, least, least_seconds):
+            if evicted and _can_give(richest, messages_min, seconds_min):
                 heappush(richest_first, (-supply(richest), number))
         return bool(richest_first)
 
     def _ask_counterpart(self, request: _Request) -> None:
         """Let the counterpart of the list that asks give, if it has one and something is still missing."""
-        keep = request.keep
-        if keep is not None and keep.counterpart is not None and request.missing() > 0:
-            self._share_with_counterpart(keep, keep.counterpart, request)
+        asker = request.asker
+        if asker is not None and asker.counterpart is not None and request.missing() > 0:
+            self._share_with_counterpart(asker, asker.counterpart, request)
 
     def _share_with_counterpart(self, target: TargetList, counterpart: TargetList, request: _Request) -> None:
         """Take direct messages from a counterpart that has more than half of what the two may have.
 
-        The two lists hand out in turns, so a list that took everything from the other would have to wait for it. With a
-        `least` of 0, the counterpart gives even its last message to a list that has none.
+        The two lists hand out in turns, so a list that took everything from the other would have to wait for it. With
+        `messages_min` of 0, the counterpart gives even its last message to a list that has none.
         """
         lists, free_bytes = target.memory.lists_holder, target.memory.free_bytes
         half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(free_bytes, 0)) // 2
         evicted: list[StoredMessage] = []
         while counterpart.direct and request.missing() > 0:
             charge = charge_of(counterpart.direct[-1])
-            if counterpart.direct_bytes - charge < half_bytes and (request.least or evicted):
+            if counterpart.direct_bytes - charge < half_bytes and (request.messages_min or evicted):
                 break
             evicted.append(counterpart.evict_last())
             lists.release(charge)
@@ -246,9 +247,9 @@ class Reclaim:
         return [(name, size_bytes) for name, size_bytes in could_give if size_bytes > 0]
 
 
-def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:
-    """Return whether a list keeps `least` messages and `least_seconds` of supply without its last direct message."""
+def _can_give(target: TargetList, messages_min: int, supply_seconds_min: float) -> bool:
+    """Return whether a list keeps so many messages and so much supply without its last direct message."""
     direct = target.direct
-    return (
-        len(direct) > least and target.direct_bytes - charge_of(direct[-1]) >= least_seconds * target.bytes_per_second
-    )
+    if len(direct) <= messages_min:
+        return False
+    return target.direct_bytes - charge_of(direct[-1]) >= supply_seconds_min * target.bytes_per_second

@@ -107,7 +107,7 @@ class Watermarks:
         memory.message_group_memory.set_limit(shares.limit_bytes)
         memory.overflow.set_shares(shares)
         make_room(0, None)
-        make_room(0, None, least=0)
+        make_room(0, None, messages_min=0)
         memory.memories.common.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
         for each in patterns:
             self._keep_share(each)
@@ -124,7 +124,7 @@ class Watermarks:
         reserved_by_others = self.shares.reserved_bytes - memory.quota.reserve_bytes
         available_bytes = max(self.shares.available_bytes - reserved_by_others, 0)
         memory.resize_own_caches(available_bytes, self.shares.pending_cache_share)
-        self.reclaim.make_room_in_share(memory, 0, None, least=0, least_seconds=0.0)
+        self.reclaim.give_back_excess(memory)
 
     def _catch_up(self) -> None:
         """Pay what consumers and destinations owe."""

@@ -41,8 +41,8 @@ class AbstractTargetArea(ABC, Generic[LaneT, ListT]):
         """Remember a message that was skipped because it can't be read."""
 
     @abstractmethod
-    def try_again(self, target: ListT) -> None:
-        """Load for a list that was given up for want of memory, if enough is free now."""
+    def retry_load(self, target: ListT) -> None:
+        """Request a load for a list that was given up for want of memory, if enough is free now."""
 
 
 class AbstractTargetLists(ABC, Generic[LaneT, ListT]):

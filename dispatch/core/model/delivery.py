@@ -1,9 +1,9 @@
 """Deliveries, who holds them, and LaneMessages, which says in which state each pending message of a lane is.
 
 A message that was handed out is in flight: a consumer holds it as a Delivery until it is settled. A Delivery knows its
-MemberConsumer and its LaneMessages. The lane has its deliveries; the consumer settles deliveries and only counts those
-that it holds. So the three share a module. Lists, queues and consumers lie above this module; they hand out and settle.
-The state lock guards all of it.
+AbstractConsumer and its LaneMessages. The lane has its deliveries; the consumer settles deliveries and only counts
+those that it holds. So the three share a module. Lists, queues and consumers lie above this module; they hand out and
+settle. The state lock guards all of it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LATE: Final = -1
 """The number of a delivery that was not settled before its deadline and has gone back."""
 
 
-class MemberConsumer(ABC):
+class AbstractConsumer(ABC):
     """The consumer as its deliveries, its selector group and its distribution see it, without what it takes from.
 
     It says what it may take, how it waits, how it settles and how it ends. Consumer, in dispatch/consumer, defines all
@@ -158,8 +158,12 @@ class MemberConsumer(ABC):
         """Give deliveries back as `release` does, and leave the callbacks that are due to `Monitor.run_deferred`."""
 
     @abstractmethod
-    def try_again(self) -> None:
-        """Go on if it waited for credit and has some now. Requires: the lock."""
+    def resume_if_credit(self) -> None:
+        """Go on if it waited for credit, or for memory, and has some now. Requires: the lock."""
+
+    def on_memory_freed(self) -> None:
+        """Go on if it waited for memory and may take now. Requires: the lock."""
+        self.resume_if_credit()
 
     @abstractmethod
     def follow_destination(self) -> None:
@@ -429,7 +433,7 @@ class Delivery:
 
     def __init__(
         self,
-        consumer: MemberConsumer,
+        consumer: AbstractConsumer,
         lane: LaneMessages,
         sequence: int,
         properties: bytes,

@@ -4,8 +4,8 @@ These classes are one module because each holds the next, in a circle: a destina
 group lists and consumers, a list its lane, a lane and a consumer their destination. A lane also holds its only list,
 and all of them are on the path of each message, so each attribute has the class that it holds as its type.
 
-Whatever needs less is elsewhere: below this module deliveries, what lists and lanes know of themselves, how members of
-a selector group wait, and the contracts of distributions and of the areas; above it the two kinds of lane, and
+Whatever needs less is elsewhere: below this module deliveries, what lists and lanes know of themselves, how consumers
+of a selector group wait, and the contracts of distributions and of the areas; above it the two kinds of lane, and
 destinations with their lanes. The state lock guards all of them.
 """
 
@@ -24,6 +24,7 @@ from ....cache.messages.message_memory import MessageMemory
 from ....store.errors import StoreFailed
 from ....store.format.return_record import ReturnedRun
 from ....store.format.state_record import CountedRun
+from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate
 from ....store.index.pending_lane import PendingLane
@@ -33,30 +34,29 @@ from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..monitor import Monitor
 from .abstract_target_area import AbstractTargetArea, AbstractTargetLists
-from .contracts import LaneCache, LanePendingCache
-from .delivery import Delivery, LaneMessages, MemberConsumer, counted_runs
+from .contracts import LaneCache, LanePendingCache, PersistentStore, ReturnCounts
+from .delivery import AbstractConsumer, Delivery, LaneMessages, counted_runs
 from .distribution_roles import (
     AbstractDistributionChooser,
+    ConsumerCoordinator,
     Dispatcher,
     Explainer,
     LaneListener,
-    MemberCoordinator,
 )
-from .lane_reader import LaneStateParts
+from .lane_reader import LaneReader
 from .lifecycle import DestinationLifecycle
 from .list_contents import NO_MESSAGES
 from .list_supply import ListSupply
 from .load import Load
-from .matching import NO_NAMES
-from .members import SelectorGroupMembers
 from .pager import READ_AGAIN
+from .selector_group_consumers import SelectorGroupConsumers
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
 
 
-class CoreConsumer(MemberConsumer):
-    """The consumer as the core sees it: a MemberConsumer, and what it takes from.
+class CoreConsumer(AbstractConsumer):
+    """The consumer as the core sees it: an AbstractConsumer, and what it takes from.
 
     Consumer, in dispatch/consumer, defines all of it. The state lock guards it.
     """
@@ -78,7 +78,7 @@ NO_LISTS: Final[list[TargetList]] = []
 """The lists of all selector groups that have none. It always stays empty."""
 
 
-class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
+class SelectorGroup(SelectorGroupConsumers[CoreConsumer]):
     """All consumers of a queue with the same selector (or none), and their lists, highest priority first.
 
     The selector groups of a queue compete for its messages: each message goes to one of them.
@@ -294,9 +294,9 @@ class TargetList(ListSupply):
         """Let messages leave RAM as page_out does, for memory that is needed at once."""
         self.lane.pager.page_out_at_once(messages)
 
-    def try_again(self) -> None:
-        """Let the loader try again if enough memory is free now. It had given the list up for want of memory."""
-        self.lane.target_area.try_again(self)
+    def on_memory_freed(self) -> None:
+        """Be loaded again if enough memory is free now. The loader had given the list up for want of memory."""
+        self.lane.target_area.retry_load(self)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message if its body is direct, or the load under way took it from a cache. O(direct)."""
@@ -310,6 +310,21 @@ class TargetList(ListSupply):
             "arrivals on the fast path would be lost"
         )
         super()._check()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStateParts:
+    """The parts of the store on disk that every lane of an open store uses."""
+
+    message_store: PersistentStore
+    """Where the messages are that survive a restart."""
+    delivery_count_table: DeliveryCountTable
+    return_counts: ReturnCounts
+    """Where it is written how often messages came back."""
+    reader: LaneReader
+    """Reads single messages for callers that look at a delivery without a body."""
+    syncs_always: bool
+    """Whether acks are durable before they are confirmed."""
 
 
 class LaneState(LaneMessages):
@@ -328,7 +343,7 @@ class LaneState(LaneMessages):
         "sole_list",
         "unmatched",
         "charged_bytes",
-        "store_parts",
+        "lane_state_parts",
         "purge_count",
         "is_timed",
         "pending_cache",
@@ -356,7 +371,7 @@ class LaneState(LaneMessages):
         self.sole_list: TargetList | None = None
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unmatched: SequenceSet | None = None
-        self.store_parts = parts
+        self.lane_state_parts = parts
         # How often messages were removed from the middle. A load that began before a removal must check again.
         self.purge_count = 0
         # Whether messages have, or had, a delay or an expiry; see core/redelivery/timed_lanes.py.
@@ -401,13 +416,13 @@ class LaneState(LaneMessages):
         self.destination.parts.destination_memory.release(self.charged_bytes)
         self.charged_bytes = 0
 
-    def readers(self) -> Iterator[LaneState]:
+    def receiving_lanes(self) -> Iterator[LaneState]:
         """Yield every lane whose consumers get the messages that arrive here, this lane first."""
         yield self
 
-    def every_reader(self) -> list[LaneState]:
-        """Return the readers, and the lanes of durable subscriptions that nobody has read since the open."""
-        return list(self.readers())
+    def all_receiving_lanes(self) -> list[LaneState]:
+        """Return the receiving lanes, and the lanes of durable subscriptions that nobody has read since the open."""
+        return list(self.receiving_lanes())
 
     def acknowledge_parked(self, first: int, last: int) -> None:
         """Count a run as acknowledged that a transaction held and has committed.
@@ -446,11 +461,11 @@ class LaneState(LaneMessages):
 
     def read_one(self, sequence: int) -> StoredMessage:
         """Read one pending message into the caller's own memory. Requires: no lock."""
-        return self.store_parts.reader.read_one(self, sequence)
+        return self.lane_state_parts.reader.read_one(self, sequence)
 
     def read_headers(self, sequence: int) -> StoredMessage:
         """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
-        return self.store_parts.reader.read_headers(self, sequence)
+        return self.lane_state_parts.reader.read_headers(self, sequence)
 
     def read_error(self, problem: str) -> StoreFailed:
         """Return the error for a message that can't be read."""
@@ -461,29 +476,33 @@ class LaneState(LaneMessages):
         for cache in self.caches:
             cache.take(self.pending_lane.number, sequence)
 
-    def peek(self, sequence: int) -> StoredMessage | None:
-        """Return a message if RAM holds it; the copy in RAM may be the only one."""
-        return None
-
+    @abstractmethod
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return the headers by which a scan for a selector may skip blocks: all that the selector names, or none."""
-        return NO_NAMES
 
+    @abstractmethod
     def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
         """Return where the next message may be that a selector matches. None: there is none.
 
-        names: the `skip_names` of the selector. O(blocks); it reads none of them.
+        names: the `skip_names` of the selector. Without names every message is a candidate, and no survey is made.
+        O(blocks); it reads none of them.
         """
-        return Candidate(sequence, NO_NAMES)
 
+    @abstractmethod
     def note_survey(self, survey: BlockSurvey) -> None:
         """Take in the headers of examined messages."""
 
+    @abstractmethod
     def make_survey_room(self) -> None:
         """Make room for what `note_survey` takes in next, if there is none. Requires: no lock."""
 
     def note_unmatched(self, first: int, end: int) -> None:
-        """Note that no message matches from a sequence up to another one, exclusively."""
+        """Note that no message matches from a sequence up to another one, exclusively.
+
+        A subscription with a selector acknowledges them; for all other lanes this does nothing.
+        """
+        if self.unmatched is not None:
+            self.unmatched.add(first, end - 1)
 
     @property
     def list_bytes_max(self) -> int:
@@ -514,18 +533,14 @@ class LaneState(LaneMessages):
         """Whether acks of this lane are in the journal."""
         return self.is_persistent
 
-    def is_retained(self, sequence: int) -> bool:
-        """Return False: only a lane of non-persistent messages can hold a retained message."""
-        return False
-
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write the delivery counts of these runs to the journal."""
-        self.store_parts.return_counts.count(self.pending_lane.number, runs)
+        self.lane_state_parts.return_counts.count(self.pending_lane.number, runs)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[ReturnedRun], now_ms: int) -> None:
         """Record the attempts of runs, some of which are offered again later."""
-        self.store_parts.return_counts.put(self.pending_lane.number, runs, now_ms)
+        self.lane_state_parts.return_counts.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
@@ -541,21 +556,21 @@ class LaneState(LaneMessages):
             self.record_attempts(counted_runs(counted))
 
     @abstractmethod
-    def give_up(self, sequence: int) -> None:
+    def lose_unreadable(self, sequence: int) -> None:
         """Give up a message that can't be read and that a list has passed."""
 
+    @abstractmethod
     def quarantine(self, sequence: int) -> bool:
         """Set aside a message that can't be read, if it is in the journal; return whether it was. Requires: no lock."""
-        return False
 
     @abstractmethod
-    def remove_all(self) -> None:
-        """Remove all messages, because the queue is deleted or the subscription has ended."""
+    def on_ended(self) -> None:
+        """Let go of all messages: the destination or subscription has ended."""
 
 
 class Distribution(
     Dispatcher[CoreConsumer],
-    MemberCoordinator["ConsumedDestination", SelectorGroup, CoreConsumer],
+    ConsumerCoordinator["ConsumedDestination", SelectorGroup, CoreConsumer],
     LaneListener[LaneState],
     Explainer[LaneState, CoreConsumer],
 ):
@@ -664,10 +679,10 @@ class ConsumedDestination(DestinationLifecycle):
 
     def close_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
-        held: dict[CoreConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
+        held: dict[AbstractConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
         for lane in self.all_lanes():
             for delivery in lane.deliveries.values():
-                held[consumer_of(delivery)].append(delivery)
+                held[delivery.consumer].append(delivery)
         for consumer, deliveries in held.items():
             consumer.close_with_destination(deliveries)
 
@@ -683,10 +698,3 @@ def lane_of(delivery: Delivery) -> LaneState:
     lane = delivery.lane
     assert isinstance(lane, LaneState)
     return lane
-
-
-def consumer_of(delivery: Delivery) -> CoreConsumer:
-    """Return the consumer that has a delivery."""
-    consumer = delivery.consumer
-    assert isinstance(consumer, CoreConsumer)
-    return consumer

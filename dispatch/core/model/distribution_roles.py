@@ -1,7 +1,7 @@
 """The contracts of a distribution: what it is asked, what it is told, and who chooses it.
 
 A distribution says which consumer of a destination gets which message. It hands out (Dispatcher), says who takes part
-(MemberCoordinator), is told what happens to messages (LaneListener) and answers explanations (Explainer). An
+(ConsumerCoordinator), is told what happens to messages (LaneListener) and answers explanations (Explainer). An
 AbstractDistributionChooser chooses the distribution of each destination. Destinations, lanes, selector groups and
 consumers are type parameters here, because these contracts only pass them on. `Distribution` in
 destination.py says what they are.
@@ -17,11 +17,11 @@ from ....store.compiler import trait
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from .delivery import Delivery, LaneMessages, MemberConsumer
+from .delivery import AbstractConsumer, Delivery, LaneMessages
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
-ConsumerT = TypeVar("ConsumerT", bound=MemberConsumer)
-TakerT = TypeVar("TakerT", bound=MemberConsumer, contravariant=True)
+ConsumerT = TypeVar("ConsumerT", bound=AbstractConsumer)
+TakerT = TypeVar("TakerT", bound=AbstractConsumer, contravariant=True)
 DestinationT = TypeVar("DestinationT")
 SelectorGroupT = TypeVar("SelectorGroupT")
 DistributionT = TypeVar("DistributionT")
@@ -42,13 +42,13 @@ class Dispatcher(ABC, Generic[TakerT]):
         """
 
 
-class NoDispatch(Dispatcher[MemberConsumer]):
+class NoDispatch(Dispatcher[AbstractConsumer]):
     """The dispatcher of a consumer that is held up, drains or is closed: it hands out nothing."""
 
-    def dispatch_one(self, consumer: MemberConsumer) -> Delivery | None:
+    def dispatch_one(self, consumer: AbstractConsumer) -> Delivery | None:
         return None
 
-    def dispatch(self, consumer: MemberConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
+    def dispatch(self, consumer: AbstractConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         return []
 
 
@@ -56,8 +56,8 @@ NO_DISPATCH: Final = NoDispatch()
 
 
 @trait
-class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
-    """The role in which a distribution says who takes part: members come, go and wait, and each has its `dispatcher`.
+class ConsumerCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
+    """The role in which a distribution says who takes part: consumers come, go and wait, and each has its `dispatcher`.
 
     Every method requires the lock.
     """

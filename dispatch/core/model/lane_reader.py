@@ -1,4 +1,4 @@
-"""What every lane uses of the store on disk: LaneStateParts, and LaneReader, which reads single messages.
+"""LaneReader: reads single messages of any lane for deliveries and selectors, outside the lock.
 
 A lazy delivery has no body until it is asked for, and a selector may have to judge a message that is too large to hold.
 Such a message is read into the caller's own memory.
@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ....cache.accounting.overdraft import Overdraft
 from ....store.errors import StateError, StoreFailed
-from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.stored_message import StoredMessage
 from ..monitor import Monitor
-from .contracts import PersistentStore, ReadResult, ReturnCounts
+from .contracts import PersistentStore, ReadResult
 from .delivery import LaneMessages
 
 
@@ -78,18 +76,3 @@ class _PaidRead:
         # An error of the read matters more than one of the release.
         with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
             self._memory.release(self._paid_bytes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneStateParts:
-    """The parts of the store on disk that every lane of an open store uses."""
-
-    message_store: PersistentStore
-    """Where the messages are that survive a restart."""
-    delivery_count_table: DeliveryCountTable
-    return_counts: ReturnCounts
-    """Where it is written how often messages came back."""
-    reader: LaneReader
-    """Reads single messages for callers that look at a delivery without a body."""
-    syncs_always: bool
-    """Whether acks are durable before they are confirmed."""

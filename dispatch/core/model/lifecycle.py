@@ -2,9 +2,9 @@
 
 A destination object begins open. It ends in one of three ways, which decide what a call does that still has the object:
 
-    open ──> closed    only its row in the store's table is left: the call opens it again by its number
-         ──> unused    it was deleted as inactive: the call makes a new one of its name
-         ──> deleted   a caller deleted it: the call raises Closed
+    open ──> closed               only its row in the store's table is left: the call opens it again by its number
+         ──> deleted as inactive  nobody used it for long: the call makes a new one of its name
+         ──> deleted              a caller deleted it: the call raises Closed
 
 An object never becomes open again; a destination that is opened again is another object.
 """
@@ -26,7 +26,7 @@ class Lifecycle(Enum):
 
     OPEN = "open"
     CLOSED = "closed"
-    UNUSED = "unused"
+    DELETED_AS_INACTIVE = "deleted as inactive"
     DELETED = "deleted"
 
 
@@ -84,7 +84,7 @@ class DestinationLifecycle(LimitedDestination):
     @property
     def is_reopenable(self) -> bool:
         """Whether a call that still has it can go on with another object of its name, opened again or made anew."""
-        return self.lifecycle is Lifecycle.CLOSED or self.lifecycle is Lifecycle.UNUSED
+        return self.lifecycle is Lifecycle.CLOSED or self.lifecycle is Lifecycle.DELETED_AS_INACTIVE
 
     @property
     def subscription_name(self) -> str | None:
@@ -101,14 +101,14 @@ class DestinationLifecycle(LimitedDestination):
         if self.limits is not None:
             self.limits.on_room_freed()
 
-    def raise_if_deleted(self) -> None:
+    def raise_if_not_open(self) -> None:
         """Raise Closed if it is not open any more. Requires: the lock."""
         if not self.is_open:
             raise Closed(f"the {self.noun}")
 
     def raise_if_not_sendable(self) -> None:
-        """Raise what a send raises before it has a lane. Closed: the destination is deleted. Requires: the lock."""
-        self.raise_if_deleted()
+        """Raise what a send raises before it has a lane. Closed: the destination is not open. Requires: the lock."""
+        self.raise_if_not_open()
 
     # ------------------------------------------------------------------ what it counts
 

@@ -13,13 +13,17 @@ from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from ....cache.spill.overflow import Overflow
 from ....store.errors import Closed
 from ....store.format.times import MessageTimes
+from ....store.index.fingerprint import BlockSurvey
+from ....store.index.fingerprints import Candidate
 from ....store.stored_message import StoredMessage
 from ....store.tmp.non_persistent_lane import NonPersistentLane
 from ....store.tmp.spilled_message import TmpRegion
+from ...selectors.selector import Selector
 from .contracts import BackingStore
 from .delivery import Delivery, is_lazy, message_of
 from .destination import ConsumedDestination, LaneState, TargetList
 from .load import Load
+from .matching import NO_NAMES
 from .pager import Pager
 
 NON_PERSISTENT_LANE_BYTES: Final = 3072
@@ -73,7 +77,7 @@ class NonPersistentLaneState(LaneState):
         """Return whether the topic retained this message and gave it to a new subscription."""
         return sequence in self.retained
 
-    def remove_all(self) -> None:
+    def on_ended(self) -> None:
         """Drop all messages, in RAM and in tmp-storage."""
         self.overflow.remove_lane(self.non_persistent_lane)
 
@@ -182,8 +186,30 @@ class NonPersistentLaneState(LaneState):
                     target.release(charge_of(target.evict_last()))
             self.overflow.keep(pending_lane, (message,))
 
-    def give_up(self, sequence: int) -> None:
-        """Give up a message that can no longer be read, unless it is in flight."""
+    # ------------------------------------------------------------------ reading, and what can't be read
+
+    def skip_names(self, selector: Selector | None) -> frozenset[str]:
+        """Return none: fingerprints are of blocks in the journal's index."""
+        return NO_NAMES
+
+    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
+        """Return the message itself, because nothing says what a selector does not match."""
+        return Candidate(sequence, NO_NAMES)
+
+    def note_survey(self, survey: BlockSurvey) -> None:
+        """Not called: no candidate of such a lane makes a survey."""
+        raise AssertionError("no headers of non-persistent messages are surveyed")
+
+    def make_survey_room(self) -> None:
+        """Not called, as `note_survey`."""
+        raise AssertionError("no headers of non-persistent messages are surveyed")
+
+    def quarantine(self, sequence: int) -> bool:
+        """Return False: tmp-storage is not quarantined, because a crash forgets it."""
+        return False
+
+    def lose_unreadable(self, sequence: int) -> None:
+        """Acknowledge a message that can no longer be read, unless it is in flight."""
         if sequence not in self.deliveries:
             self.overflow.acknowledge(self.non_persistent_lane, sequence, sequence)
 

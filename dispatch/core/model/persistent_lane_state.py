@@ -109,11 +109,19 @@ class PersistentLaneState(LaneState):
 
     # ------------------------------------------------------------------ reading, and what can't be read
 
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """Return None, because the journal has every message."""
+        return None
+
+    def is_retained(self, sequence: int) -> bool:
+        """Return whether the topic retained this message; only lanes of non-persistent messages can hold such."""
+        return False
+
     def quarantine(self, sequence: int) -> bool:
         """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
         pending_lane = self.pending_lane
         assert isinstance(pending_lane, JournaledLane)
-        return self.store_parts.message_store.quarantine(pending_lane, sequence)
+        return self.lane_state_parts.message_store.quarantine(pending_lane, sequence)
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
@@ -123,21 +131,22 @@ class PersistentLaneState(LaneState):
     def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
         """Return where the next message may be that a selector matches, by the fingerprints of the index."""
         if not names:
-            return super().next_candidate(selector, names, sequence)
-        return self.store_parts.message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
+            return Candidate(sequence, NO_NAMES)
+        message_store = self.lane_state_parts.message_store
+        return message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """Let the index keep fingerprints of the headers that were examined."""
-        self.store_parts.message_store.note_survey(self.destination_lane, survey)
+        self.lane_state_parts.message_store.note_survey(self.destination_lane, survey)
 
     def make_survey_room(self) -> None:
         """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
-        self.store_parts.message_store.make_fingerprint_room()
+        self.lane_state_parts.message_store.make_fingerprint_room()
 
-    def give_up(self, sequence: int) -> None:
+    def lose_unreadable(self, sequence: int) -> None:
         """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
         self.target_area.pass_unreadable(self, sequence)
 
-    def remove_all(self) -> None:
-        """Become a lane without messages, because its destination is deleted or its subscription has ended."""
+    def on_ended(self) -> None:
+        """Become a lane that refuses and has nothing. What the journal has goes with the destination's record."""
         self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)

@@ -18,8 +18,8 @@ from ....cache.accounting.budget import Budget, Holder
 from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..memory.reclaim import Reclaim
-from ..model.delivery import Delivery, LaneMessages, mark_late
-from ..model.destination import ConsumedDestination, CoreConsumer, LaneState, consumer_of
+from ..model.delivery import AbstractConsumer, Delivery, LaneMessages, mark_late
+from ..model.destination import ConsumedDestination, CoreConsumer, LaneState
 from ..monitor import Monitor
 from .redelivery import Redelivery
 
@@ -101,7 +101,7 @@ class AckDeadlines:
         redelivery: Redelivery,
         budget: Budget,
         holder: Holder,
-        wake_maintenance: Callable[[], None],
+        wake_housekeeper: Callable[[], None],
         *,
         has_background: bool,
     ) -> None:
@@ -111,10 +111,10 @@ class AckDeadlines:
         self._redelivery = redelivery
         self._budget = budget
         self._holder = holder
-        self._wake_maintenance = wake_maintenance
+        self._wake_housekeeper = wake_housekeeper
         self._has_background = has_background
         self._wheels: dict[float, _Wheel] = {}
-        self._watched: dict[CoreConsumer, _Watched] = {}
+        self._watched: dict[AbstractConsumer, _Watched] = {}
         # Lower bound of the time at which the first extended deadline passes.
         self._next_extended = inf
         self._told_at = -inf
@@ -147,7 +147,7 @@ class AckDeadlines:
         if wheel is None:
             wheel = self._wheels[seconds] = _Wheel(seconds, self._monitor.monotonic())
             self._plan()
-            self._wake_maintenance()  # maintenance may sleep until a later time
+            self._wake_housekeeper()  # the housekeeper may sleep until a later time
         self._watched[consumer] = wheel.consumers[consumer] = _Watched(wheel)
 
     def unwatch(self, consumer: CoreConsumer) -> None:
@@ -177,7 +177,7 @@ class AckDeadlines:
         self._next_extended = min(self._next_extended, until)
         if until < self.next_look:
             self.next_look = until
-            self._wake_maintenance()  # maintenance may sleep until a later time
+            self._wake_housekeeper()  # the housekeeper may sleep until a later time
 
     def _charge(self, charge_bytes: int) -> None:
         if charge_bytes and not self._holder.reserve(charge_bytes):
@@ -247,7 +247,7 @@ class AckDeadlines:
         while wheel.next_passed <= now:
             at, noted = wheel.notes.popleft()
             limits.update(noted)
-        queues: dict[ConsumedDestination, dict[CoreConsumer, int]] = {}
+        queues: dict[ConsumedDestination, dict[AbstractConsumer, int]] = {}
         for consumer, number in limits.items():
             if consumer.in_flight:
                 queues.setdefault(consumer.destination, {})[consumer] = number
@@ -258,13 +258,13 @@ class AckDeadlines:
             wheel.notes.appendleft((at, limits))  # the rest follows at the next call, which is due at once
             del late[RETURNED_MAX:]
 
-    def _collect_lane(self, lane: LaneState, limits: dict[CoreConsumer, int], late: list[Delivery]) -> None:
+    def _collect_lane(self, lane: LaneState, limits: dict[AbstractConsumer, int], late: list[Delivery]) -> None:
         """Collect late deliveries of one lane. The lane keeps deliveries in the order of hand-outs, so the oldest come
         first.
         """
         waiting = set(limits)
         for delivery in lane.deliveries.values():
-            consumer = consumer_of(delivery)
+            consumer = delivery.consumer
             limit = limits.get(consumer)
             if limit is None:
                 continue
@@ -278,7 +278,7 @@ class AckDeadlines:
                     return
 
     def _is_extended(self, delivery: Delivery) -> bool:
-        extended = self._watched[consumer_of(delivery)].extended
+        extended = self._watched[delivery.consumer].extended
         if not extended:
             return False
         extension = extended.get((delivery.lane, delivery.sequence))
@@ -298,7 +298,7 @@ class AckDeadlines:
             if extended:
                 self._next_extended = min(self._next_extended, min(until for _, until in extended.values()))
 
-    def _prune(self, consumer: CoreConsumer, watched: _Watched) -> None:
+    def _prune(self, consumer: AbstractConsumer, watched: _Watched) -> None:
         """Forget extended deliveries of a consumer that are settled."""
         extended = watched.extended
         for key in [key for key, (number, _) in extended.items() if not _is_held(consumer, key, number)]:
@@ -310,7 +310,7 @@ class AckDeadlines:
         for delivery in late:
             mark_late(delivery)
         for consumer in dict.fromkeys(delivery.consumer for delivery in late):
-            consumer.try_again()
+            consumer.resume_if_credit()
         self._untold += len(late)
         if now - self._told_at >= TOLD_AGAIN_SECONDS:
             logger.warning(
@@ -335,6 +335,6 @@ class AckDeadlines:
                 assert all(wheel.consumers[consumer].noted >= number for consumer, number in noted.items())
 
 
-def _is_held(consumer: CoreConsumer, key: _Key, delivery_number: int) -> bool:
+def _is_held(consumer: AbstractConsumer, key: _Key, delivery_number: int) -> bool:
     delivery = key[0].deliveries.get(key[1])
     return delivery is not None and delivery.consumer is consumer and delivery.number == delivery_number

@@ -36,7 +36,7 @@ class DelayedRedelivery:
         steady_clock: SteadyClock,
         target_area: TargetArea,
         find: Callable[[int], LaneState | None],
-        wake_maintenance: Callable[[], None],
+        wake_housekeeper: Callable[[], None],
     ) -> None:
         """find: returns the lane of a number, or None if nobody has it open. Requires: the lock."""
         self._index = index
@@ -44,7 +44,7 @@ class DelayedRedelivery:
         self._steady_clock = steady_clock
         self._target_area = target_area
         self._find = find
-        self._wake_maintenance = wake_maintenance
+        self._wake_housekeeper = wake_housekeeper
         # When the first waiting message is due, in the store's time. NEVER: no message waits. Read-only for callers.
         self.first_due_ms = NEVER
         # (lane, first, last, when due) of runs for which the index has no room before a checkpoint.
@@ -78,12 +78,12 @@ class DelayedRedelivery:
             lane.parked.add(first, last)
             lane.parked_for_delay += last - first + 1
             self._unplaced.append((lane, first, last, due_at))
-            self._wake_maintenance()
+            self._wake_housekeeper()
         else:
             self._index.delayed_lane(lane.pending_lane).put(first, last, due_at)
         if due_at < self.first_due_ms:
             self.first_due_ms = due_at
-            self._wake_maintenance()  # maintenance may sleep until a later time
+            self._wake_housekeeper()  # the housekeeper may sleep until a later time
 
     def cancel(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed. O(blocks + runs). Requires: the lock."""

@@ -1,4 +1,4 @@
-"""DueMessages: when the next message becomes due, asked by takes and by maintenance."""
+"""DueMessages: when the next message becomes due, asked by takes and by the housekeeper."""
 
 from __future__ import annotations
 

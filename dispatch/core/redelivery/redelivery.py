@@ -32,13 +32,13 @@ class Redelivery:
         dispatch_area: DispatchArea,
         delayed: DelayedRedelivery,
         policies: Policies,
-        wake_maintenance: Callable[[], None],
+        wake_housekeeper: Callable[[], None],
     ) -> None:
         self._target_area = target_area
         self._dispatch_area = dispatch_area
         self._delayed = delayed
         self._policies = policies
-        self._wake_maintenance = wake_maintenance
+        self._wake_housekeeper = wake_housekeeper
         # Lanes with dead letters that are about to leave; the lane that has waited longest is first.
         self.lanes_with_dead_letters: dict[LaneState, None] = {}
 
@@ -47,7 +47,7 @@ class Redelivery:
         lane.dead_letters.add(first, last)
         lane.distribution.settled(lane, first, last - first + 1)
         self.lanes_with_dead_letters[lane] = None
-        self._wake_maintenance()
+        self._wake_housekeeper()
 
     def return_failed(self, deliveries: Sequence[Delivery], delay: float) -> bool:
         """Return failed deliveries to their places, after `delay` seconds or what their policy says.

@@ -25,14 +25,14 @@ class TimedLanes:
         now_ms: Callable[[], int],
         target_area: TargetArea,
         sweep_seconds: Callable[[str], float],
-        wake_maintenance: Callable[[], None],
+        wake_housekeeper: Callable[[], None],
     ) -> None:
         """now_ms: the store's time. sweep_seconds: how often a destination of that name is swept."""
         self._monitor = monitor
         self._now_ms = now_ms
         self._target_area = target_area
         self._sweep_seconds = sweep_seconds
-        self._wake_maintenance = wake_maintenance
+        self._wake_housekeeper = wake_housekeeper
         # Each timed lane of queues and topics, with the time of its next sweep.
         self._sweep_at: dict[LaneState, float] = {}
         # Lanes in which a take met expired messages. They are swept as soon as possible.
@@ -58,9 +58,9 @@ class TimedLanes:
             return
         self._sweep_at[lane] = self._monitor.monotonic() + self._sweep_seconds(lane.destination.name)
         self.next_sweep = min(self.next_sweep, self._sweep_at[lane])
-        for reader in lane.readers():
-            reader.is_timed = True
-            for target in reader.destination.lists_over(reader):
+        for receiving in lane.receiving_lanes():
+            receiving.is_timed = True
+            for target in receiving.destination.lists_over(receiving):
                 target.watch_times()
 
     def forget(self, destination: ConsumedDestination) -> None:
@@ -78,8 +78,8 @@ class TimedLanes:
         for lane in list(self._sweep_at):
             if lane.pending_lane.earliest[DUE] <= now_ms:
                 runs = lane.backing_store.due_times.take_due(lane.pending_lane, now_ms, RELEASE_BLOCKS)
-                for reader in lane.readers():
-                    self._target_area.reoffer_runs(reader, runs)
+                for receiving in lane.receiving_lanes():
+                    self._target_area.reoffer_runs(receiving, runs)
                 released += len(runs)
         self.first_due_ms = min((lane.pending_lane.earliest[DUE] for lane in self._sweep_at), default=NEVER)
         return released
@@ -106,7 +106,7 @@ class TimedLanes:
         if swept not in self._met:
             self._met[swept] = None
             self.next_sweep = 0.0
-            self._wake_maintenance()
+            self._wake_housekeeper()
 
     def due_for_sweep(self) -> list[LaneState]:
         """Return the lanes that are due for a sweep, and schedule the next sweep of each. Requires: no lock."""

@@ -21,6 +21,6 @@ def make_admin(
         topic_admin=clients.topic_layer.topic_admin,
         transactions=core.transactions,
         dead_lettering=clients.dead_lettering,
-        wake_maintenance=foundation.background_requests.wake_maintenance,
+        wake_housekeeper=foundation.background_requests.wake_housekeeper,
         random_bytes=foundation.clock.random_bytes,
     )

@@ -21,8 +21,8 @@ from ...core.memory.memory_owners import MemoryOwners
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.message_group_memory import MessageGroupMemory
 from ...core.memory.watermarks import Watermarks
-from ...core.model.destination import DestinationStateParts
-from ...core.model.lane_reader import LaneReader, LaneStateParts
+from ...core.model.destination import DestinationStateParts, LaneStateParts
+from ...core.model.lane_reader import LaneReader
 from ...distribution.distribution_chooser import DistributionChooser
 from ...distribution.distribution_parts import DistributionParts
 from ..curve_watch import CurveWatch
@@ -56,7 +56,7 @@ def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
         trace,
         foundation.settings,
         foundation.monitor.lock,
-        foundation.background_requests.wake_maintenance,
+        foundation.background_requests.wake_housekeeper,
         foundation.budget.holder(holder_names.TRACE),
         foundation.late_calls.make_room,
     )

@@ -60,9 +60,7 @@ def make_core(
     foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer, redelivery_layer: RedeliveryLayer
 ) -> CoreLayer:
     """Make the queues and what moves their messages. Requires: the store is open."""
-    monitor, budget = foundation.monitor, foundation.budget
-    directory, reading = store_layer.directory, budget.holders[holder_names.READ_BUFFERS]
-    writer, rows = directory.destination_writer, directory.destination_table
+    monitor, directory = foundation.monitor, store_layer.directory
     publisher = _make_publisher(foundation, store_layer, areas)
     confirmer = ThreadConfirmer(
         monitor,
@@ -75,32 +73,18 @@ def make_core(
     transactions = _make_transactions(foundation, store_layer, areas, redelivery_layer, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, areas.target_lists, redelivery_layer.delayed)
     closable = ClosableDestinations(transactions.destination_numbers)
-    overhead = _make_overhead(foundation, areas, closable)
-    lanes = _make_lanes(foundation, store_layer, areas, redelivery_layer, overhead, removals)
-    opener = DestinationOpener(
-        rows=rows,
-        policy_applier=PolicyApplier(monitor, rows, store_layer.windows, foundation.policies),
-        lanes=lanes,
-        overhead=overhead,
-        publisher=publisher,
-        timed=redelivery_layer.timed,
-        closable=closable,
-    )
-    queues = QueueRegistry(monitor, writer, rows, opener, areas.destination_state_parts)
-    message_group_queues = MessageGroupQueues(monitor, writer, overhead, areas.distribution_chooser)
-    loader = _make_loader(foundation, store_layer, areas)
-    warmer = foundation.late_calls.warmer = CacheWarmer(
-        monitor, areas.watermarks, areas.loads, budget, areas.memory.memories, reading, queues.by_number
+    destinations = _make_destinations(
+        foundation, store_layer, areas, redelivery_layer, publisher=publisher, removals=removals, closable=closable
     )
     return CoreLayer(
         publisher=publisher,
         confirmer=confirmer,
         transactions=transactions,
         removals=removals,
-        overhead=overhead,
-        queues=queues,
-        loader=loader,
-        warmer=warmer,
+        overhead=destinations.overhead,
+        queues=destinations.queues,
+        loader=_make_loader(foundation, store_layer, areas),
+        warmer=_make_warmer(foundation, areas, destinations.queues),
         owners=CoreOwners(
             monitor=monitor,
             policies=foundation.policies,
@@ -113,22 +97,25 @@ def make_core(
             publisher=publisher,
             confirmer=confirmer,
             removals=removals,
-            destinations=DestinationOwners(
-                opener=opener,
-                queues=queues,
-                lanes=lanes,
-                message_group_queues=message_group_queues,
-                dead_letter_queues=DeadLetterQueues(queues, lanes, message_group_queues),
-                overhead=overhead,
-            ),
+            destinations=destinations,
         ),
     )
 
 
-def _make_overhead(
-    foundation: FoundationLayer, areas: AreaLayer, closable: ClosableDestinations
-) -> DestinationOverhead:
-    return DestinationOverhead(
+def _make_destinations(
+    foundation: FoundationLayer,
+    store_layer: StoreLayer,
+    areas: AreaLayer,
+    redelivery_layer: RedeliveryLayer,
+    *,
+    publisher: Publisher,
+    removals: Removals,
+    closable: ClosableDestinations,
+) -> DestinationOwners:
+    """Return the owners that open and close queues and topics, with their lanes."""
+    monitor, directory = foundation.monitor, store_layer.directory
+    writer, rows = directory.destination_writer, directory.destination_table
+    overhead = DestinationOverhead(
         areas.target_lists,
         areas.watermarks,
         foundation.budget,
@@ -136,6 +123,48 @@ def _make_overhead(
         areas.memory.consumer_memory,
         closable,
     )
+    lanes = DestinationLanes(
+        monitor=monitor,
+        message_store=directory.message_store,
+        epoch=directory.journal.epoch,
+        target_lists=areas.target_lists,
+        memory=areas.memory,
+        overhead=overhead,
+        timed=redelivery_layer.timed,
+        removals=removals,
+    )
+    opener = DestinationOpener(
+        rows=rows,
+        policy_applier=PolicyApplier(monitor, rows, store_layer.windows, foundation.policies),
+        lanes=lanes,
+        overhead=overhead,
+        publisher=publisher,
+        timed=redelivery_layer.timed,
+        closable=closable,
+    )
+    queues = QueueRegistry(monitor, writer, rows, opener, areas.destination_state_parts)
+    message_group_queues = MessageGroupQueues(monitor, writer, overhead, areas.distribution_chooser)
+    return DestinationOwners(
+        opener=opener,
+        queues=queues,
+        lanes=lanes,
+        message_group_queues=message_group_queues,
+        dead_letter_queues=DeadLetterQueues(queues, lanes, message_group_queues),
+        overhead=overhead,
+    )
+
+
+def _make_warmer(foundation: FoundationLayer, areas: AreaLayer, queues: QueueRegistry) -> CacheWarmer:
+    warmer = foundation.late_calls.warmer = CacheWarmer(
+        foundation.monitor,
+        areas.watermarks,
+        areas.loads,
+        foundation.budget,
+        areas.memory.memories,
+        foundation.budget.holders[holder_names.READ_BUFFERS],
+        queues.by_number,
+    )
+    return warmer
 
 
 def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> EagerLoader:
@@ -197,24 +226,4 @@ def _make_transactions(
             staging=staging,
             properties=PropertyStaging(foundation.monitor, directory.host_properties, directory.property_writer),
         )
-    )
-
-
-def _make_lanes(
-    foundation: FoundationLayer,
-    store_layer: StoreLayer,
-    areas: AreaLayer,
-    redelivery_layer: RedeliveryLayer,
-    overhead: DestinationOverhead,
-    removals: Removals,
-) -> DestinationLanes:
-    return DestinationLanes(
-        monitor=foundation.monitor,
-        message_store=store_layer.directory.message_store,
-        epoch=store_layer.directory.journal.epoch,
-        target_lists=areas.target_lists,
-        memory=areas.memory,
-        overhead=overhead,
-        timed=redelivery_layer.timed,
-        removals=removals,
     )

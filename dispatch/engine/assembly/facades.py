@@ -12,7 +12,7 @@ from .layers import Layers
 
 
 def gather_forebay_parts(layers: Layers, resizing: Resizing, check: HealthCheck, reports: Reports) -> ForebayParts:
-    """Return the parts that a Forebay needs. resizing, check, reports: those of the housekeeping."""
+    """Return the parts that a Forebay needs. resizing, check, reports: those of the BackgroundLayer."""
     directory, core = layers.store_layer.directory, layers.core
     return ForebayParts(
         transactions=core.transactions,

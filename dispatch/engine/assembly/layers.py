@@ -1,4 +1,4 @@
-"""Layers: all parts of an open store below its housekeeping, layer by layer, each made from those before it."""
+"""Layers: all parts of an open store below its background work, layer by layer, each made from those before it."""
 
 from __future__ import annotations
 

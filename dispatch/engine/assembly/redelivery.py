@@ -34,31 +34,31 @@ class RedeliveryLayer:
 def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> RedeliveryLayer:
     """Make the owners of redelivery, delays, expiry and ack deadlines. Requires: the store is open."""
     monitor, policies, directory = foundation.monitor, foundation.policies, store_layer.directory
-    target_area, wake_maintenance = areas.target_area, foundation.background_requests.wake_maintenance
+    target_area, wake_housekeeper = areas.target_area, foundation.background_requests.wake_housekeeper
     delayed = DelayedRedelivery(
         directory.index,
         directory.message_store.due_times,
         directory.steady_clock,
         target_area,
         foundation.late_calls.lane,
-        wake_maintenance,
+        wake_housekeeper,
     )
     timed = TimedLanes(
         monitor,
         directory.steady_clock.now_ms,
         target_area,
         lambda name: policies.of(name).expiry_sweep_seconds,
-        wake_maintenance,
+        wake_housekeeper,
     )
     foundation.late_calls.timed = timed
-    redelivery = Redelivery(target_area, areas.dispatch_area, delayed, policies, wake_maintenance)
+    redelivery = Redelivery(target_area, areas.dispatch_area, delayed, policies, wake_housekeeper)
     deadlines = AckDeadlines(
         monitor,
         areas.watermarks.reclaim,
         redelivery,
         foundation.budget,
         foundation.budget.holder(holder_names.DEADLINES),
-        wake_maintenance,
+        wake_housekeeper,
         has_background=foundation.settings.background,
     )
     due = DueMessages(monitor, directory.index, directory.steady_clock.now_ms, delayed, timed, deadlines)

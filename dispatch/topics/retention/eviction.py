@@ -84,17 +84,17 @@ class Evictor(EvictionRule):
         """
         if self._eviction != "latest_per_key":
             return
-        readers = [reader for reader in lanes if not reader.subscription.misses_nothing]
+        evicting = [lane for lane in lanes if not lane.subscription.misses_nothing]
         for message in messages:
             key = key_of(self._key_name, message[1])
             if key is None:
                 continue
             selector_matches.begin(priority, message[0])
             try:
-                for reader in readers:
-                    subscription, selector = reader.subscription, reader.subscription.selector
-                    if selector is None or selector_matches.matches(selector, reader, message):
-                        self._note_key(key, subscription, (reader, message[0]))
+                for lane in evicting:
+                    subscription, selector = lane.subscription, lane.subscription.selector
+                    if selector is None or selector_matches.matches(selector, lane, message):
+                        self._note_key(key, subscription, (lane, message[0]))
             finally:
                 selector_matches.finish()
 

@@ -31,7 +31,7 @@ logger = LateLogger("forebay.dispatch")
 FORGOTTEN_AT_ONCE: Final = 500
 """Subscriptions that the caches forget before the state lock is released, which takes half a millisecond."""
 ACKER_STEPS: Final = 16
-"""Steps of the acker in one call, so that other tasks of the maintenance thread are not late."""
+"""Steps of the acker in one call, so that other tasks of the housekeeper are not late."""
 
 
 class OpenSubscriptions(SubscriptionRegistry):

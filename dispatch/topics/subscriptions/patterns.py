@@ -3,8 +3,8 @@
 A pattern has a subscription of each topic that matches, a PatternTopicState. To the topic it is like any other
 subscription without a name. All of them share the selector group of the pattern, so the consumer takes from lists over
 the lanes of many topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case.
-`RoundRobinDistribution` serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of
-a pattern is in the journal; a crash ends it.
+`PatternDistribution` serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of a
+pattern is in the journal; a crash ends it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...core.areas.target_lists import TargetLists
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
 from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup
 from ...core.model.persistent_lane_state import PersistentLaneState
-from ...distribution.round_robin import RoundRobinDistribution
+from ...distribution.pattern import PatternDistribution
 from ...selectors.selector import Selector
 from ..selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from ..subscription_state import SubscriptionState
@@ -77,7 +77,7 @@ class PatternRegistry:
         pattern_state.add_topic(subscription)
         self._subscriptions.begin(subscription)
         self._subscriptions.go_online(subscription, is_shared=False)
-        self._target_lists.subscribe(subscription, selector)
+        self._target_lists.ensure_selector_group(subscription, selector)
 
 
 class PatternState(NamedDestinationState):
@@ -86,7 +86,7 @@ class PatternState(NamedDestinationState):
     The state lock guards it.
     """
 
-    __slots__ = ("registry", "topics", "round_robin", "_has_limits", "_selector_matches")
+    __slots__ = ("registry", "topics", "pattern_distribution", "_has_limits", "_selector_matches")
     noun = "topic"
     kind = TOPIC
     keeps_message_groups = False
@@ -102,8 +102,8 @@ class PatternState(NamedDestinationState):
         self.topics: dict[int, PatternTopicState] = {}
         # Whether one of them ever had limits.
         self._has_limits = False
-        assert isinstance(self.distribution, RoundRobinDistribution)
-        self.round_robin = self.distribution
+        assert isinstance(self.distribution, PatternDistribution)
+        self.pattern_distribution = self.distribution
 
     def add_topic(self, subscription: PatternTopicState) -> None:
         """Add a topic. If it is the first with limits, the consumer's acks tell its senders from now on."""
@@ -181,5 +181,5 @@ class PatternTopicState(SubscriptionState):
     def close_consumers(self) -> None:
         """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
         if self.pattern.topics.pop(self.topic.number, None) is not None:
-            self.pattern.round_robin.remove_topic(self, self.pattern.selector_group)
+            self.pattern.pattern_distribution.remove_topic(self, self.pattern.selector_group)
             self.on_consumer_closed()

@@ -64,7 +64,7 @@ class SubscriptionAdmin:
         """
         topic_lanes, firsts = self.places(topic, target)
         with self._monitor.lock, self._monitor.while_open:
-            topic.raise_if_deleted()
+            topic.raise_if_not_open()
             with self._idle(topic, name) as subscription:
                 self._writer.seek(subscription.subscriber, within(firsts, topic_lanes))
                 self._subscriptions.move(subscription)
@@ -76,7 +76,7 @@ class SubscriptionAdmin:
     def places(self, topic: TopicState, target: SeekTarget) -> tuple[list[TopicLane], list[tuple[int, int]]]:
         """Return the lanes of a topic, and (priority, sequence) of the place to go to. Requires: no lock."""
         with self._monitor.lock, self._monitor.while_open:
-            topic.raise_if_deleted()
+            topic.raise_if_not_open()
             topic_lanes = topic.stored_lanes()
         return topic_lanes, target.firsts(topic_lanes, self._time_search)
 

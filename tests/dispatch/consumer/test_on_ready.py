@@ -198,7 +198,7 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_when_memory_c
         bay.loads.running_low.clear()
         bell.heard()
         assert consumer.take() == []
-        bay.reclaim.make_room(bay.budget.limit_bytes, None, least=0)
+        bay.reclaim.make_room(bay.budget.limit_bytes, None, messages_min=0)
         assert host.reserve(bay.budget.free_bytes)
         bay.bay.step()
         assert not bell.heard() and not bay.loads.running_low

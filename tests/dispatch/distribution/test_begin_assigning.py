@@ -11,7 +11,7 @@ from forebay.dispatch.core.memory.message_group_memory import MessageGroupMemory
 from forebay.dispatch.distribution.assigning import AssigningDistribution
 from forebay.dispatch.distribution.distribution_parts import DistributionParts
 from forebay.dispatch.distribution.ordinary import OrdinaryDistribution
-from forebay.dispatch.distribution.round_robin import RoundRobinDistribution
+from forebay.dispatch.distribution.pattern import PatternDistribution
 
 
 def stubborn(bay: SimulatedBay) -> OrdinaryDistribution:
@@ -48,7 +48,7 @@ def test_a_priority_leaves_the_rule_of_a_pattern_as_it_is() -> None:
     bay = SimulatedBay()
     bay.bay.topic("prices.a")
     consumer = bay.bay.topic("prices.>").subscribe(priority=5)
-    assert type(consumer.destination.distribution) is RoundRobinDistribution
+    assert type(consumer.destination.distribution) is PatternDistribution
     bay.bay.topic("prices.a").send(b"1")
     assert [delivery.body for delivery in consumer.take()] == [b"1"]
 

@@ -145,7 +145,7 @@ def test_a_task_that_outlives_the_close_of_its_store_ends_without_a_word(
         raise AssertionError("the store is closed")
 
     inside(bay).guard_with(MemoryGuard(checkpoint_late, lambda: None))
-    inside(bay).background_requests.wake_maintenance()
+    inside(bay).background_requests.wake_housekeeper()
     assert has_begun.wait(30.0)
     bay.close(timeout=0)
     may_go_on.set()

@@ -35,7 +35,7 @@ def test_disk_that_cannot_tell_its_free_room_refuses_the_open_and_loses_nothing(
     assert refused
 
 
-@pytest.mark.parametrize("part", ["make_areas", "make_core", "make_housekeeping"])
+@pytest.mark.parametrize("part", ["make_areas", "make_core", "make_background_layer"])
 def test_an_open_that_fails_above_the_store_leaves_no_descriptor_and_loses_nothing(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

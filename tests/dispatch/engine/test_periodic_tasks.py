@@ -11,13 +11,16 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay.cache.process.memory_guard import MemoryGuard
+from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.engine.periodic_tasks import (
     FIRST_PAUSE_SECONDS,
     PAUSE_SECONDS_MAX,
     SAME_CAUSE_SECONDS,
     PeriodicTask,
 )
+from forebay.dispatch.engine.task_runner import TaskRunner
 from forebay.store.errors import Closed, StoreFailed, StoreFull
+from forebay.testing import ManualClock
 
 
 class Work:
@@ -33,6 +36,26 @@ class Work:
         if self.error is not None:
             raise self.error
         return 1
+
+
+class RequestedTask(PeriodicTask):
+    """A task that is due once somebody has asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__("requested", self.do)
+        self.requests = 0
+        self.collected = 0
+
+    def collect_requests(self, now: float) -> None:
+        self.collected += self.requests
+        self.requests = 0
+
+    def is_due(self, now: float) -> bool:
+        return self.collected > 0
+
+    def do(self) -> int:
+        done, self.collected = self.collected, 0
+        return done
 
 
 def no_descriptor() -> NoReturn:
@@ -61,6 +84,15 @@ def test_a_failing_task_is_tried_again_though_nothing_new_is_due() -> None:
     assert work.task.run_if_due(0.0, 0, is_due=False) == 1
     assert work.task.failing is None and work.task.next_at(7.0) == 7.0
     assert work.task.run_if_due(0.0, 0, is_due=False) == 0
+
+
+def test_what_others_ask_of_a_task_is_done_in_the_next_step() -> None:
+    task = RequestedTask()
+    runner = TaskRunner(Monitor(ManualClock()), [task])
+    assert runner.step() == 0
+    task.requests = 2
+    assert runner.step() == 2
+    assert runner.step() == 0
 
 
 def test_a_cause_is_logged_once_and_another_one_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -179,7 +179,7 @@ def test_two_lists_do_not_rob_each_other_of_the_last_reference_while_nobody_wait
     bay.reopen()
     consumers = [bay.queue(name).subscribe() for name in ("one", "other")]
     others = bay.budget.holder("others")
-    bay.reclaim.make_room(bay.budget.limit_bytes, None, least=0)
+    bay.reclaim.make_room(bay.budget.limit_bytes, None, messages_min=0)
     assert others.reserve(bay.budget.free_bytes - OVERHEAD_BYTES - 1)
     assert not all(bay.loader.step() for _ in range(20)), "it comes to an end"
     for consumer in consumers:
@@ -350,7 +350,7 @@ def test_a_lower_priority_does_not_pass_a_higher_one_that_is_being_loaded() -> N
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         bay.bay.step()
-        bay.reclaim.make_room(bay.budget.limit_bytes, bay.lists()[1], least=0)
+        bay.reclaim.make_room(bay.budget.limit_bytes, bay.lists()[1], messages_min=0)
         assert bay.lists()[1].direct and not bay.lists()[0].direct
         with under_way(bay, bay.lists()[0]):
             assert bay.dispatch_area.dispatch(consumer, 10, None) == []
@@ -528,7 +528,7 @@ def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have(share: 
     while persistent.direct:
         message = persistent.evict_last()
         persistent.memory.lists_holder.release(charge_of(message))
-    bay.reclaim.make_room(bay.budget.limit_bytes, non_persistent, least=200)
+    bay.reclaim.make_room(bay.budget.limit_bytes, non_persistent, messages_min=200)
     if share is None:
         filling = bay.budget.holder("host")
         assert filling.reserve(bay.budget.free_bytes)

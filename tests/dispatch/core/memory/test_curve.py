@@ -16,7 +16,7 @@ from forebay.cache.accounting import shares
 from forebay.cache.accounting.shares import Shares
 from forebay.dispatch.core.memory import curve as curve_module
 from forebay.dispatch.core.memory.backlog import RUNS_MAX
-from forebay.dispatch.core.memory.curve import Curve, CurvePoint, CurveSampler, quantum_bytes
+from forebay.dispatch.core.memory.curve import Curve, CurvePoint, CurveSampler, ListSample, quantum_bytes
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
 from forebay.dispatch.loading.chooser import LOAD_MESSAGES_MAX
 from forebay.dispatch.planning.plan import plan
@@ -172,7 +172,8 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         waiting = random.choice((0, random.randrange(8 * MIB)))
         rate = random.choice((None, 0.0, 1e6))
         watermarks = sampler.watermarks_of(len(tracks), rate)
-        sampler.sample(tracks[at], waiting, taken[at], 1000.0, watermarks, random.randrange(MIB), len(tracks))
+        seen = ListSample(waiting, taken[at], 1000.0, random.randrange(MIB), len(tracks))
+        sampler.sample(tracks[at], seen, watermarks)
         for limit in range(len(limits)):
             behind = [track for track in tracks if track.behind > limit]
             assert sampler.overflowed[limit] == pytest.approx(sum(track.rest[limit].kept for track in behind), abs=1)

@@ -245,10 +245,10 @@ def test_lists_give_of_a_reserve_to_each_other_though_they_gave_nothing_to_other
     rich_bytes, least_seconds = rich.direct_bytes, 40 * KIB / rich.bytes_per_second
     assert rich_bytes > 80 * SIZE
     with bay.lock:
-        bay.reclaim.make_room(bay.budget.limit_bytes, other, least_seconds=least_seconds)
+        bay.reclaim.make_room(bay.budget.limit_bytes, other, supply_seconds_min=least_seconds)
     assert rich.direct_bytes == rich_bytes
     with bay.lock:
-        bay.reclaim.make_room(bay.budget.limit_bytes, poor, least_seconds=least_seconds)
+        bay.reclaim.make_room(bay.budget.limit_bytes, poor, supply_seconds_min=least_seconds)
     assert 40 * KIB <= rich.direct_bytes < 40 * KIB + 2 * SIZE
     bay.check()
 

@@ -51,7 +51,7 @@ def test_a_list_that_gives_memory_keeps_as_much_as_the_taker_will_have(last_kib:
     bay.bay.step()
     rich, poor = bay.lists()
     assert not rich.has_supply
-    bay.reclaim.make_room(bay.budget.limit_bytes, poor, least_seconds=90 * KIB / rich.bytes_per_second)
+    bay.reclaim.make_room(bay.budget.limit_bytes, poor, supply_seconds_min=90 * KIB / rich.bytes_per_second)
     assert rich.direct_bytes >= 90 * KIB
     assert rich.direct_bytes - charge_of(rich.direct[-1]) < 90 * KIB, "it gave all that it could"
     bay.check()
@@ -69,8 +69,8 @@ def test_what_a_list_may_not_take_from_its_counterpart_another_list_may() -> Non
     rich, counterpart, other = lists["both", True], lists["both", False], lists["other", True]
     rich_bytes, least_seconds = rich.direct_bytes, 40 * KIB / rich.bytes_per_second
     assert counterpart.counterpart is rich and rich_bytes > 80 * KIB
-    bay.reclaim.make_room(bay.budget.limit_bytes, counterpart, least_seconds=least_seconds)
+    bay.reclaim.make_room(bay.budget.limit_bytes, counterpart, supply_seconds_min=least_seconds)
     assert rich.direct_bytes == rich_bytes, "it has no more than half of what the two may have"
-    bay.reclaim.make_room(bay.budget.limit_bytes, other, least_seconds=least_seconds)
+    bay.reclaim.make_room(bay.budget.limit_bytes, other, supply_seconds_min=least_seconds)
     assert 40 * KIB <= rich.direct_bytes < 42 * KIB
     bay.check()

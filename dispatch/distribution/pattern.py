@@ -1,4 +1,4 @@
-"""RoundRobinDistribution: hands the messages of several topics to the one consumer of a wildcard subscription.
+"""PatternDistribution: hands the messages of several topics to the one consumer of a wildcard subscription.
 
 The highest priority comes first, and there topic by topic, so that a busy topic holds up no other.
 """
@@ -14,7 +14,7 @@ from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
 
 
-class RoundRobinDistribution(OrdinaryDistribution):
+class PatternDistribution(OrdinaryDistribution):
     """The distribution of a pattern: its selector group has the lists of all its topics. O(lists) for each take.
 
     Each lane belongs to the state of one topic, whose own distribution decides about messages that come back.
@@ -86,7 +86,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
                 self._dispatch_area.settle(delivery)
         self._target_lists.remove_lists_over(topic, selector_group)
         for consumer in list(selector_group.consumers):
-            consumer.try_again()
+            consumer.resume_if_credit()
 
     def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed consumer. Its topics have no selector group any more."""

@@ -1,4 +1,8 @@
-"""The tasks that have a time of their own: syncs, releases, expiry, checkpoints, relocation, cleanup, attestation."""
+"""The tasks that know when they are due, or need the state lock: a class for each.
+
+They sync, release due messages, measure, compact tmp-storage, remove expired messages, make checkpoints, relocate,
+clean up and attest. The TaskRunner runs them in the order in which assembly/background.py lists them.
+"""
 
 from __future__ import annotations
 
@@ -52,28 +56,54 @@ class SyncTask(PeriodicTask):
 
 
 class ReleaseTask(PeriodicTask):
-    """Offers messages whose time has come, and measures consumers and lists once a second."""
+    """Offers messages whose time has come, and releases the memory that ended browsers have given back."""
 
-    def __init__(
-        self, monitor: Monitor, due: DueMessages, browsers: Browsers, measurements: Measurements, overflow: Overflow
-    ) -> None:
+    def __init__(self, monitor: Monitor, due: DueMessages, browsers: Browsers) -> None:
         super().__init__("release of delayed messages", self._release)
         self._monitor = monitor
         self._due = due
         self._browsers = browsers
-        self._measurements = measurements
-        self._overflow = overflow
 
     def due_at(self, now: float) -> float:
-        return self.next_at(min(self._measurements.due_at, self._due.next_look))
+        return self.next_at(self._due.next_look)
 
     def _release(self) -> int:
-        now = self._monitor.monotonic()
         with self._monitor.lock, self._monitor.all_or_broken:
             done = self._due.release_due()
             self._browsers.release_given_back()
-            done += self._measurements.take(now)
-            return done + self._overflow.compact()
+            return done
+
+
+class MeasureTask(PeriodicTask):
+    """Measures consumers and lists once a second."""
+
+    def __init__(self, monitor: Monitor, measurements: Measurements) -> None:
+        super().__init__("measurements", self._measure)
+        self._monitor = monitor
+        self._measurements = measurements
+
+    def is_due(self, now: float) -> bool:
+        return now >= self._measurements.due_at
+
+    def due_at(self, now: float) -> float:
+        return self.next_at(self._measurements.due_at)
+
+    def _measure(self) -> int:
+        with self._monitor.lock, self._monitor.all_or_broken:
+            return self._measurements.take(self._monitor.monotonic())
+
+
+class TmpCompactionTask(PeriodicTask):
+    """Frees the space between the live messages of tmp-storage, a few steps at a time."""
+
+    def __init__(self, monitor: Monitor, overflow: Overflow) -> None:
+        super().__init__("compaction of tmp-storage", self._compact)
+        self._monitor = monitor
+        self._overflow = overflow
+
+    def _compact(self) -> int:
+        with self._monitor.lock, self._monitor.all_or_broken:
+            return self._overflow.compact()
 
 
 class ExpiryTask(PeriodicTask):
@@ -156,8 +186,8 @@ class CleanupTask(PeriodicTask):
         self._interval_seconds = interval_seconds
         self._cleanup_at = monitor.monotonic() + interval_seconds
 
-    def is_due(self, now: float) -> bool:
-        """Return whether it is time, and take note of who asks for it or waits for room."""
+    def collect_requests(self, now: float) -> None:
+        """Have the cleanup done now if somebody asks for it, and soon while sends wait for room."""
         if self._background_requests.wants_cleanup:
             self._background_requests.wants_cleanup = False
             self._cleanup_at = 0.0
@@ -165,6 +195,8 @@ class CleanupTask(PeriodicTask):
             self._cleanup_at = 0.0
         if self._message_store.is_full or self._cleanup.wants_retained_space:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
+
+    def is_due(self, now: float) -> bool:
         return now >= self._cleanup_at
 
     def due_at(self, now: float) -> float:

@@ -1,6 +1,6 @@
-"""SelectorGroupMembers: who is in a selector group, how they wait, and in which order they are woken.
+"""SelectorGroupConsumers: who is in a selector group, how they wait, and in which order they are woken.
 
-What they take from is not said here: a SelectorGroup (destination.py) is its members and their lists. Nothing here is
+What they take from is not said here: a SelectorGroup (destination.py) is its consumers and their lists. Nothing here is
 stored.
 """
 
@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 
 from ....store.environment.locks import UNAWAITED, OwnedLock, condition_of
 from ...selectors.selector import Selector
-from .delivery import MemberConsumer
+from .delivery import AbstractConsumer
 from .matching import SelectorMatcher
 
-ConsumerT = TypeVar("ConsumerT", bound=MemberConsumer)
+ConsumerT = TypeVar("ConsumerT", bound=AbstractConsumer)
 
 
-class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
+class SelectorGroupConsumers(SelectorMatcher, Generic[ConsumerT]):
     """The consumers of one selector group. They have one selector in common, or none.
 
     Most groups with a selector have one consumer, and there may be thousands of such groups. So a single consumer is
@@ -66,7 +66,7 @@ class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
             assert consumer is self._only
             self._only = None
 
-    def inherit_consumers(self, before: SelectorGroupMembers[ConsumerT]) -> None:
+    def inherit_consumers(self, before: SelectorGroupConsumers[ConsumerT]) -> None:
         """Take over the consumers of a selector group that this one replaces. O(1)."""
         self._only, self._all = before._only, before._all
 

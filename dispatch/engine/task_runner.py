@@ -1,4 +1,4 @@
-"""Maintenance: the background work of an engine besides loading, each task when it is due."""
+"""TaskRunner: runs the periodic tasks of an engine, each when it is due. Loading is the only other background work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ..core.monitor import Monitor
 from .periodic_tasks import FailingTask, PeriodicTask
 
 
-class Maintenance:
+class TaskRunner:
     """Runs the tasks. A thread of the store, or the host, calls `step` and then waits for `pause()` seconds."""
 
     def __init__(self, monitor: Monitor, tasks: Sequence[PeriodicTask]) -> None:
-        """Make the maintenance of a store. tasks: in the order in which they are done."""
+        """Make the runner of a store. tasks: in the order in which they are done."""
         self._monitor = monitor
         self._tasks = tasks
 
@@ -22,9 +22,11 @@ class Maintenance:
         A task that fails does not stop the others; a later step tries it again. StoreFailed ends all of them.
         """
         now, time_ms = self._monitor.monotonic(), self._monitor.clock_ms()
-        return sum(
-            task.run_if_due(now, time_ms, is_due=task.is_due(now), is_closed=self._is_closed) for task in self._tasks
-        )
+        done = 0
+        for task in self._tasks:
+            task.collect_requests(now)
+            done += task.run_if_due(now, time_ms, is_due=task.is_due(now), is_closed=self._is_closed)
+        return done
 
     def _is_closed(self) -> bool:
         return self._monitor.is_closed

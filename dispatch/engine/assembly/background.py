@@ -1,4 +1,4 @@
-"""Housekeeping: the background work of an open store, and its reports."""
+"""BackgroundLayer: the background work of an open store, and its reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ..destination_reports import DestinationReports
 from ..explained_store import ExplainedStore
 from ..health import HealthCheck
 from ..index_fit import IndexFit
-from ..maintenance import Maintenance
 from ..measurements import Measurements
 from ..memory_reports import MemoryReports
 from ..periodic_tasks import PeriodicTask
@@ -30,7 +29,18 @@ from ..process_watch import ProcessWatch
 from ..reports import Reports
 from ..resizing import Resizing
 from ..status import StatusOutput, StatusReporter
-from ..upkeep import AttestTask, CheckpointTask, CleanupTask, ExpiryTask, ReleaseTask, RelocationTask, SyncTask
+from ..task_runner import TaskRunner
+from ..tasks import (
+    AttestTask,
+    CheckpointTask,
+    CleanupTask,
+    ExpiryTask,
+    MeasureTask,
+    ReleaseTask,
+    RelocationTask,
+    SyncTask,
+    TmpCompactionTask,
+)
 from .environment import Environment
 from .layers import Layers
 
@@ -46,12 +56,12 @@ class ExplainFunctions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Housekeeping:
+class BackgroundLayer:
     """The tasks of an open store, the threads that do them, and the reports that the store makes about itself."""
 
     resizing: Resizing
     process: ProcessWatch
-    maintenance: Maintenance
+    task_runner: TaskRunner
     background: Background
     status: StatusReporter | None
     check: HealthCheck
@@ -71,9 +81,9 @@ class Housekeeping:
                     self.status.write()
 
 
-def make_housekeeping(
+def make_background_layer(
     layers: Layers, environment: Environment, explained: ExplainedStore, explaining: ExplainFunctions
-) -> Housekeeping:
+) -> BackgroundLayer:
     """Make the tasks and the reports. No thread runs before `start`."""
     foundation = layers.foundation
     process = ProcessWatch(foundation.monitor, foundation.budget, environment.guard)
@@ -88,27 +98,27 @@ def make_housekeeping(
         *_make_other_tasks(layers, process, resizing, automatic, stuck, status),
         *_make_store_tasks(layers),
     ]
-    maintenance = Maintenance(foundation.monitor, tasks)
+    task_runner = TaskRunner(foundation.monitor, tasks)
     background = Background(
         foundation.monitor,
         foundation.background_requests,
         layers.areas.loads,
         partial(_load, layers.core.loader, layers.core.warmer),
-        maintenance.step,
-        maintenance.pause,
+        task_runner.step,
+        task_runner.pause,
     )
     check = HealthCheck(
         foundation.monitor,
         layers.store_layer.directory.message_store,
         layers.areas.dispatch_area,
-        maintenance,
+        task_runner,
         background,
     )
     reports = foundation.late_calls.reports = _make_reports(layers, check, oldest, process)
-    return Housekeeping(
+    return BackgroundLayer(
         resizing=resizing,
         process=process,
-        maintenance=maintenance,
+        task_runner=task_runner,
         background=background,
         status=status,
         check=check,
@@ -161,10 +171,10 @@ def _load(loader: EagerLoader, warmer: CacheWarmer) -> bool:
 
 
 def _acknowledge_unmatched(subscriptions: OpenSubscriptions, background_requests: BackgroundRequests) -> int:
-    """Acknowledge what selectors do not match; wake maintenance again if more is left. Requires: no lock."""
+    """Acknowledge what selectors do not match; wake the housekeeper again if more is left. Requires: no lock."""
     if not subscriptions.step():
         return 0
-    background_requests.wake_maintenance()
+    background_requests.wake_housekeeper()
     return 1
 
 
@@ -215,7 +225,7 @@ def _make_status(
 
 
 def _make_message_tasks(layers: Layers, stuck: StuckConsumers) -> list[PeriodicTask]:
-    """Return the tasks for messages with a time: they offer due messages and remove expired ones."""
+    """Return the tasks for messages: they offer due ones, measure who takes them, and remove expired ones."""
     monitor, areas, redelivery_layer, admin = (
         layers.foundation.monitor,
         layers.areas,
@@ -226,7 +236,9 @@ def _make_message_tasks(layers: Layers, stuck: StuckConsumers) -> list[PeriodicT
         monitor, areas.watermarks, areas.dispatch_area, layers.core.warmer, stuck, layers.open_destinations.consumers
     )
     return [
-        ReleaseTask(monitor, redelivery_layer.due, admin.browsers, measurements, layers.store_layer.overflow),
+        ReleaseTask(monitor, redelivery_layer.due, admin.browsers),
+        MeasureTask(monitor, measurements),
+        TmpCompactionTask(monitor, layers.store_layer.overflow),
         ExpiryTask(admin.expiry_sweeper, redelivery_layer.timed),
     ]
 
