@@ -218,7 +218,7 @@ class Topic(Sender):
 
     def _held_reopened(self) -> AbstractContextManager[TopicState]:
         """Keep the topic open; make it anew if it was deleted as inactive. Requires: no lock."""
-        return self._parts.topics.held_reopened(self._topic, self._sender_parts.confirmer)
+        return self._parts.topics.held_reopened(self._topic, self._parts.confirmer)
 
     def _open_non_persistent(
         self, destination: NamedDestinationState, priority: int

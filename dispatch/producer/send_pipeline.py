@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import Final
 
 from ...cache.accounting.charge import charge_of_sizes
 from ...store.errors import StoreFailed, StoreFull, argument_error
@@ -26,12 +25,6 @@ from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .sender_parts import SenderParts
 from .slice_writer import ids_of
-
-UNPUBLISHED_SLICES_MAX: Final = 8
-"""With sync "always", slices wait in RAM until they are durable. A call of many syncs when so many of the store wait.
-
-Those of all senders count. Eight full slices are 2 MiB, and less if their messages are small.
-"""
 
 
 class Batch:
@@ -105,7 +98,7 @@ class SendPipeline:
     def confirm(self, batch: Batch) -> str:
         """Confirm one stored message and return its id."""
         if batch.transaction is None:
-            self._confirmer.confirm(self._parts.confirmer.read_journal_end())
+            self._confirmer.confirm_written()
         return batch.ids[0]
 
     def store(self, batch: Batch, full: StoreFull | None = None) -> Generator[Wait, None, None]:
@@ -180,7 +173,7 @@ class SendPipeline:
         admitted = limits.admit_now(sizes, reservation, batch.deadline)
         if not admitted:
             # Publish first, because a sender may wait for its own messages to be acknowledged.
-            self._confirmer.confirm(self._parts.confirmer.read_journal_end())
+            self._confirmer.confirm_written()
             admitted = yield from limits.wait_for_room(sizes, reservation, self._confirmer.waker(), batch.deadline)
         return admitted
 
@@ -237,8 +230,9 @@ class SendPipeline:
             parts.slices.store_timed(lane, contents, batch.sizes, own_ids, ids)
         else:
             self._store_slices(lane, timestamp, batch)
-        if parts.message_store.is_checkpoint_urgent or len(parts.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
-            self._confirmer.confirm(parts.confirmer.read_journal_end())
+        is_sync_wanted = parts.syncs_always and parts.publisher.is_holding_too_many
+        if is_sync_wanted or parts.message_store.is_checkpoint_urgent:
+            self._confirmer.confirm_written()
 
     def _store_slices(self, lane: PersistentLaneState, timestamp: int, batch: Batch) -> None:
         parts = self._parts

@@ -101,7 +101,7 @@ class Sender:
         """
         self._sender_parts = parts
         self._destination = destination
-        self._confirmer: Confirmer = confirmer if confirmer is not None else parts.confirmer
+        self._confirmer: Confirmer = confirmer if confirmer is not None else parts.thread_confirmer
         self._limits = destination.limits
 
     def _make_pipeline(self) -> SendPipeline:
@@ -425,7 +425,7 @@ class Sender:
         try:
             for batch in self._batches(messages, ids, checked, deadline):
                 if was_persistent and not batch.persistent and len(ids) > before:
-                    self._confirm_all()  # messages that need no sync must not overtake those that do
+                    self._confirmer.confirm_written()  # messages that need no sync must not overtake those that do
                 was_persistent = bool(batch.persistent)
                 yield from self._store_steps(batch)
         except ForebayError as error:
@@ -435,11 +435,7 @@ class Sender:
             # Confirm even if the caller's generator raised: these messages are as safe as if they had been sent one by
             # one.
             if ids and checked is None and self._sender_parts.monitor.lock.failure is None:
-                self._confirm_all()
-
-    def _confirm_all(self) -> None:
-        """Confirm what this thread, or this tick of the loop, has written."""
-        self._confirmer.confirm(self._sender_parts.confirmer.read_journal_end())
+                self._confirmer.confirm_written()
 
     def _batches(
         self, messages: Iterable[Any], ids: list[str], transaction: Transaction | None, deadline: float | None

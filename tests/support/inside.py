@@ -332,7 +332,8 @@ class Inside:
 
     def journal_end(self) -> int:
         """Return where the journal ends, as writers see it."""
-        return self.__layers.core.confirmer.read_journal_end()
+        with self.__engine.monitor.lock:
+            return self.__layers.core.confirmer.journal_end
 
     def step(self) -> int:
         return self.__engine.step()
@@ -352,9 +353,9 @@ class Inside:
     def lock_is_free(self) -> None:
         assert not self.__engine.monitor.lock.is_owned()
 
-    def run_postponed_calls(self) -> None:
-        """Run calls that were postponed because they came from inside another call, as the background does."""
-        if self.__engine.monitor.postponed_calls:
+    def run_nested_calls(self) -> None:
+        """Run calls that came from inside another call and were left, as the background does."""
+        if self.__engine.monitor.nested_calls:
             self.__engine.monitor.run_deferred()
 
     def call_ready(self) -> None:

@@ -217,7 +217,7 @@ DISPATCH_BUGS = (
         "a non-persistent message of a commit is seen before the commit is durable",
         "Publisher.add_when_durable",
         "if not self.syncs_always: ...",
-        "self._add_postponed(journal_end)",
+        "self._publish_non_persistent(journal_end)",
         f"{EVERYTHING}::test_no_consumer_has_a_non_persistent_message_of_a_commit_that_a_power_cut_could_take_back",
     ),
     Bug(
