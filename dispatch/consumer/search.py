@@ -40,19 +40,19 @@ class Search:
 
     If `search_again` returns None, the caller must do what these three attributes say:
 
-    load      is_coming  waits_for_messages  what to do
-    a load    True       True                finish the load, without the lock, and look again
-    None      True       True                wait for another thread's load, which is about to end
-    None      False      True                wait for messages to arrive
-    None      False      False               wait for credit: an ack, or memory that comes free
+    load      is_load_under_way  waits_for_messages  what to do
+    a load    True               True                finish the load, without the lock, and look again
+    None      True               True                wait for another thread's load, which is about to end
+    None      False              True                wait for messages to arrive
+    None      False              False               wait for credit: an ack, or memory that comes free
 
     After its timeout it waits only for a load that is under way, and otherwise returns no deliveries. `run` does all
     this in a thread.
     """
 
     __slots__ = (
-        "is_coming",
-        "is_scanned",
+        "has_scanned",
+        "is_load_under_way",
         "is_timed_out",
         "load",
         "waits_for_messages",
@@ -85,13 +85,13 @@ class Search:
         # Whether its timeout has passed.
         self.is_timed_out = is_timed_out
         # Whether some messages were examined with its selector already.
-        self.is_scanned = False
+        self.has_scanned = False
         # Whether it had to wait for a load.
         self._is_missed = False
         # A load that was begun for it, to be finished without the lock.
         self.load: Load[TargetList] | None = None
         # Whether a load is under way, its own or another one.
-        self.is_coming = False
+        self.is_load_under_way = False
         # Whether it waits for messages, not for credit or memory.
         self.waits_for_messages = False
 
@@ -110,12 +110,12 @@ class Search:
                     if self.load is None and not self._wait(deadline):
                         self._waits.arm(consumer.selector_group)
                         return []
-                self.is_scanned = consumer.selector_group.selector is not None
+                self.has_scanned = consumer.selector_group.selector is not None
                 if self.load is not None:
                     parts.loader.finish(self.load, makes_room=not self.is_timed_out)
         except BaseException:
             if self.load is not None:
-                parts.loader.give_up(self.load)
+                parts.loader.abandon_interrupted(self.load)
             raise
 
     def search_again(self) -> list[Delivery] | None:
@@ -125,7 +125,7 @@ class Search:
             raise consumer.stage.refusal()
         parts.due.release_due()
         self.load = None
-        self.is_coming = self.waits_for_messages = False
+        self.is_load_under_way = self.waits_for_messages = False
         if consumer.stage.is_passed_over:
             consumer.destination.free_kept_for(consumer)
         most = consumer.allowance(self._max_messages)
@@ -137,7 +137,7 @@ class Search:
                     consumer.selector_group.misses += len(deliveries)
                 return deliveries
             target = parts.dispatch_area.list_to_load(consumer.selector_group)
-            if self.is_scanned and self.is_timed_out:
+            if self.has_scanned and self.is_timed_out:
                 if target is not None:
                     # The loader may have given the list up while memory was short.
                     parts.loads.request(target)
@@ -146,22 +146,22 @@ class Search:
             if target is None:
                 self.waits_for_messages = True
                 break
-            if self._seek(target):
+            if self._load_or_join(target):
                 break
         if not self.waits_for_messages:
             self._stand_in_line(is_for_memory=most > 0)
         return None
 
-    def _seek(self, target: TargetList) -> bool:
-        """Begin a load of the list that starves, unless one is under way. Return False if the list has nothing left."""
+    def _load_or_join(self, target: TargetList) -> bool:
+        """Begin a load of the list, unless one is under way. Return False if the list has nothing left to load."""
         self._parts.loads.missed(target)
         if not target.is_loading:
             self.load = self._parts.loader.begin(target, is_needed=True)
             if self.load is None and not target.has_supply:
                 return False
-        self.is_coming = self.waits_for_messages = target.is_loading
+        self.is_load_under_way = self.waits_for_messages = target.is_loading
         # A load that another thread has begun counts too, because its message was not there in time.
-        self._is_missed |= self.is_coming and (self.load is None or bool(self.load.regions))
+        self._is_missed |= self.is_load_under_way and (self.load is None or bool(self.load.regions))
         return True
 
     def _stand_in_line(self, *, is_for_memory: bool) -> None:
@@ -175,7 +175,7 @@ class Search:
     def _wait(self, deadline: float | None) -> bool:
         """Wait until something changes; return False if the time is up. A load under way is about to end."""
         lock, now = self._parts.monitor.lock, self._parts.monitor.monotonic()
-        if self.is_coming:
+        if self.is_load_under_way:
             wait_seconds: float | None = LOAD_WAIT_SECONDS
         elif deadline is None:
             wait_seconds = None

@@ -359,7 +359,7 @@ def test_a_load_that_is_given_up_when_nobody_subscribes_any_more_leaves_nothing(
         load = bay.loader.begin(target, is_needed=False)
     assert load is not None and load.from_cache
     consumers.pop().close()
-    bay.loader.give_up(load)
+    bay.loader.abandon_interrupted(load)
     assert bay.bay.statistics().memory.holders["pending_cache"] == 0
     bay.check()
 
