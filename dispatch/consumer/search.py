@@ -12,12 +12,12 @@ from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.model.delivery import Delivery
-from ..core.model.destination import CoreConsumer, TargetList
+from ..core.model.destination import TargetList
 from ..core.model.load import Load
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader
-from .waits import ConsumerWaits
+from .waits import WaitingConsumer
 
 LOAD_WAIT_SECONDS: Final = 5.0
 
@@ -62,23 +62,20 @@ class Search:
         "_max_bytes",
         "_max_messages",
         "_parts",
-        "_waits",
     )
 
     def __init__(
         self,
         parts: SearchParts,
-        consumer: CoreConsumer,
-        waits: ConsumerWaits,
+        consumer: WaitingConsumer,
         max_messages: int,
         max_bytes: int | None,
         *,
         is_timed_out: bool = False,
     ) -> None:
-        """Begin a search for a consumer. waits: those of the consumer."""
+        """Begin a search for a consumer."""
         self._parts = parts
         self._consumer = consumer
-        self._waits = waits
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._began_at = parts.monitor.monotonic()
@@ -108,7 +105,7 @@ class Search:
                     if deliveries is not None:
                         return deliveries
                     if self.load is None and not self._wait(deadline):
-                        self._waits.arm(consumer.selector_group)
+                        consumer.waits.arm(consumer.selector_group)
                         return []
                 self.has_scanned = consumer.selector_group.selector is not None
                 if self.load is not None:
@@ -141,7 +138,7 @@ class Search:
                 if target is not None:
                     # The loader may have given the list up while memory was short.
                     parts.loads.request(target)
-                self._waits.arm(consumer.selector_group)
+                consumer.waits.arm(consumer.selector_group)
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
             if target is None:
                 self.waits_for_messages = True
@@ -167,14 +164,14 @@ class Search:
     def _stand_in_line(self, *, is_for_memory: bool) -> None:
         """Join those who wait for credit or for memory. Requires: the lock."""
         dispatch_area, consumer = self._parts.dispatch_area, self._consumer
-        self._waits.begin_for_credit()
+        consumer.waits.begin_credit_wait()
         consumer.selector_group.wake_another_take()  # it may have been meant for a consumer with credit
         if is_for_memory or dispatch_area.is_short_for(consumer.destination.memory):
             dispatch_area.wait_for_memory(consumer)
 
     def _wait(self, deadline: float | None) -> bool:
         """Wait until something changes; return False if the time is up. A load under way is about to end."""
-        lock, now = self._parts.monitor.lock, self._parts.monitor.monotonic()
+        consumer, lock, now = self._consumer, self._parts.monitor.lock, self._parts.monitor.monotonic()
         if self.is_load_under_way:
             wait_seconds: float | None = LOAD_WAIT_SECONDS
         elif deadline is None:
@@ -188,7 +185,7 @@ class Search:
             due_seconds = max(due - now, 0.0)
             wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
         if self.waits_for_messages:
-            self._waits.wait_for_messages(self._consumer.selector_group, lock, wait_seconds)
+            consumer.waits.wait_for_messages(consumer.selector_group, lock, wait_seconds)
         else:
-            self._waits.wait_for_credit(lock, wait_seconds)
+            consumer.waits.wait_for_credit(lock, wait_seconds)
         return True

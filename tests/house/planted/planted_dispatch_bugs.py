@@ -188,7 +188,7 @@ DISPATCH_BUGS = (
     Bug(
         "a consumer that drains leaves its waiting takes waiting",
         "ConsumerEnding._stop_taking",
-        "waits.wake_takes(consumer.selector_group)\nconsumer.wake_outside()",
+        "consumer.waits.wake_takes(consumer.selector_group)\nconsumer.wake_outside()",
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),
