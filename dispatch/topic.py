@@ -21,7 +21,7 @@ from .core.model.non_persistent_lane_state import NonPersistentLaneState
 from .core.monitor import Monitor
 from .engine.facade_parts import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic
-from .producer.send_pipeline import Batch
+from .producer.batching import Batch
 from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary

@@ -152,5 +152,6 @@ def _make_sender_parts(
         transactions=core.transactions,
         timed=redelivery_layer.timed,
         slice_messages_max=slice_messages_max,
-        settings=foundation.settings,
+        max_message_bytes=foundation.settings.max_message_size_bytes,
+        memory_limit_bytes=foundation.settings.memory_limit_bytes,
     )
