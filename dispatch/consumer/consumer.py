@@ -201,8 +201,8 @@ class Consumer(WaitingConsumer):
                 if monitor.lock.failure is not None:
                     raise monitor.lock.failure.again()
                 monitor.entries += 1
-                # `credit` for one message, written inline. A consumer that drains or is closed has a dispatcher that
-                # hands out nothing.
+                # `credit` for one message, written inline: one is asked for and there is credit, or more are asked for
+                # and the credit is one. A consumer that drains or is closed has a dispatcher that hands out nothing.
                 if (
                     max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)
                 ) or self.prefetch_limit - self.in_flight == 1:
@@ -542,8 +542,8 @@ class Consumer(WaitingConsumer):
         holds no message of it. An exclusive consumer stays exclusive until it is closed. Settle the deliveries in
         flight meanwhile, then close: no attempt is lost.
 
-        In a handler inside a call of the store, the drain begins when that call has ended, and this returns False. It
-        checks 40 times a second.
+        From a signal handler or finalizer inside a call of the store, this returns False, and the drain begins when
+        that call has ended. It checks 40 times a second.
 
         Args:
             timeout: Seconds to wait; None: for ever. After the timeout the consumer still drains: call again, or close.
