@@ -21,7 +21,7 @@ from .core.model.non_persistent_lane_state import NonPersistentLaneState
 from .core.monitor import Monitor
 from .engine.facade_parts import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic
-from .producer.send_pipeline import Batch
+from .producer.batching import Batch
 from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary
@@ -218,7 +218,7 @@ class Topic(Sender):
 
     def _held_reopened(self) -> AbstractContextManager[TopicState]:
         """Keep the topic open; make it anew if it was deleted as inactive. Requires: no lock."""
-        return self._parts.topics.held_reopened(self._topic, self._sender_parts.confirmer)
+        return self._parts.topics.held_reopened(self._topic, self._parts.confirmer)
 
     def _open_non_persistent(
         self, destination: NamedDestinationState, priority: int

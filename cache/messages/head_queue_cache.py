@@ -1,7 +1,7 @@
 """HeadQueueCache: the first messages of queues without a consumer, for consumers and browsers that will come.
 
-It is a bounded FIFO that keeps the oldest messages. A message that arrives when it is full stays only in the journal,
-and the message that came last is given back first. It fills while a queue has no consumer, and from the journal after
+It is a bounded FIFO that keeps the oldest messages. A message that arrives when it is full is not kept here, and the
+message that came last is given back first. It fills while a queue has no consumer, and from the journal after
 an open. It shrinks to nothing as deliveries take over. Of the caches it gives memory back first.
 """
 

@@ -47,7 +47,9 @@ def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
 
 
 class MessageCache(HeldMessages):
-    """Copies of messages that may leave whenever memory is needed. The state lock guards it.
+    """Messages that may leave whenever memory is needed: a keeper gets those that are nowhere else.
+
+    The state lock guards it.
 
     The messages of each lane are in the order in which they came here. The one that came last leaves first: mostly it
     is the farthest from being consumed. It is not if it was in a list before, which came back or was evicted: it leaves

@@ -18,7 +18,10 @@ from .pending_cache import PendingCache
 
 
 class MessageMemory:
-    """The memory of all destinations whose policy sets none apart. The state lock guards it."""
+    """The memory to which some destinations charge their messages. The state lock guards it.
+
+    An object of this class itself is the common memory, which only the limit bounds. QuotaMemory is that of a pattern.
+    """
 
     is_common = True
     """Whether no quota bounds it. The path of every message checks only this."""

@@ -1,7 +1,8 @@
 """PendingCache: messages that overflowed a TargetList, kept in RAM until the loader fetches them.
 
-A message that is dropped from here is still in the journal and is read again. The PendingCache is the stronger of the
-two caches: to take a message in, it makes the HeadQueueCache give memory back first.
+A persistent message that is given back is still in the journal and is read again; a non-persistent one goes to the
+keeper of its lane. The PendingCache is the stronger of the two caches: to take a message in, it makes the
+HeadQueueCache give memory back first.
 """
 
 from __future__ import annotations

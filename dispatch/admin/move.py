@@ -96,7 +96,7 @@ class Mover:
         try:
             admitted = limits.admit_now(sizes, reservation)
             if not admitted:
-                self._confirmer.confirm(self._confirmer.read_journal_end())
+                self._confirmer.confirm_written()
                 admitted = self._confirmer.run(limits.wait_for_room(sizes, reservation, self._confirmer.waker()))
             considered = len(batch) if admitted == len(free) else batch.index(free[admitted])
             return considered, self._move_batch(lane, to, free[:admitted])

@@ -305,7 +305,7 @@ class AsyncConsumer:
                 search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
                 with monitor.lock, monitor.all_or_broken:
                     deliveries = search.search_again()
-                    is_in_time = search.is_coming or not search.is_timed_out
+                    is_in_time = search.is_load_under_way or not search.is_timed_out
                     is_waiting = deliveries is None and search.load is None and is_in_time
                     if is_waiting and not (search.waits_for_messages and self._line.is_armed):
                         consumer.arm()
@@ -322,7 +322,7 @@ class AsyncConsumer:
                     is_called = await self._wait(search, deadline, was_called)
                 else:
                     return []
-                search.is_scanned = self._selector_group.selector is not None
+                search.has_scanned = self._selector_group.selector is not None
         finally:
             if is_called:
                 self._line.pass_on()
@@ -339,7 +339,7 @@ class AsyncConsumer:
         else:
             line.call()  # the line may have relied on this consumer, which no message wakes while it has no credit
         timer = None
-        if search.is_coming:
+        if search.is_load_under_way:
             timer = loop.call_later(LOAD_WAIT_SECONDS, _wake, future)
         elif deadline is not None:
             timer = loop.call_at(deadline, _wake, future)

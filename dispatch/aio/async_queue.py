@@ -15,7 +15,8 @@ from ..config.checks import check_bounds, deadline_after
 from ..consumer.consumer import Consumer
 from ..consumer.options import compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
-from ..producer.sender import Sender, as_bytes
+from ..producer.encoding import as_bytes
+from ..producer.sender import Sender
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
 from ..topic import TemporaryTopic, Topic, TopicSubscription
 from ..topics.subscriptions.cursors import Edge, Landing, Moment, parse_target

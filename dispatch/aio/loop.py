@@ -77,8 +77,7 @@ class LoopConfirmer(Confirmer):
     """One event loop that calls an open store. Only its thread may use it."""
 
     def __init__(self, parts: LoopParts, loop: asyncio.AbstractEventLoop, workers: Executor, inbox: LoopInbox) -> None:
-        super().__init__(parts.journal)
-        self.monitor = parts.monitor
+        super().__init__(parts.monitor, parts.journal)
         self._publisher = parts.publisher
         self._thread_confirmer = parts.thread_confirmer
         self._syncs_always = parts.publisher.syncs_always
@@ -103,6 +102,7 @@ class LoopConfirmer(Confirmer):
 
     def confirm(self, journal_end: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
+        # It reads the deque without a call, because each message passes here.
         if self._syncs_always and (self._publisher.unpublished or journal_end > self._journal.durable_end):
             owed = journal_end or 1
             if owed > self.owed:

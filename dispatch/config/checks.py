@@ -14,10 +14,10 @@ from .sizes import is_number
 SECONDS_MAX: Final = 1_000_000_000
 """Most seconds of a timeout or a delay, about thirty years: threading can wait that long."""
 AT_ONCE: Final[Any] = float(0)
-"""The timeout of a take that does not wait, and the delay of a message that is due when it is sent: 0.0.
+"""The timeout of a take that does not wait: 0.0.
 
-Both are compared by identity first. A timeout that only equals 0 may be no number of seconds, such as False. Compiled
-code would make an object of a literal, or of anything that is declared as float, anew at each use.
+It is compared by identity first. A timeout that only equals 0 may be no number of seconds, such as False. Compiled code
+would make an object of a literal, or of anything that is declared as float, anew at each use.
 """
 
 

@@ -24,7 +24,7 @@ from ..core.confirmer import Confirmer
 from ..core.model.activity import Activity
 from ..core.model.consumer_stage import HELD_UP, TAKING
 from ..core.model.delivery import Delivery
-from ..core.model.destination import ConsumedDestination, CoreConsumer, SelectorGroup
+from ..core.model.destination import ConsumedDestination, SelectorGroup
 from ..core.model.distribution_roles import NO_DISPATCH
 from ..core.monitor import Monitor
 from ..transactions.transaction import Transaction
@@ -34,7 +34,7 @@ from .options import ConsumerOptions, consumer_charge
 from .processing import ExceptionTypes, NonRetryable, Processing, run_in_threads
 from .search import Search, SearchParts
 from .settlements import Settlements, batch_of
-from .waits import ConsumerWaits
+from .waits import ConsumerWaits, WaitingConsumer
 
 PUBLIC: Final = (
     "ack",
@@ -73,7 +73,7 @@ class ConsumerParts:
     confirmer: Confirmer
 
 
-class Consumer(CoreConsumer):
+class Consumer(WaitingConsumer):
     """A consumer, made by `Queue.subscribe` or `Topic.subscribe`.
 
     It is thread-safe and a context manager; iteration takes one message at a time.
@@ -85,7 +85,6 @@ class Consumer(CoreConsumer):
         "__weakref__",
         "confirmer",
         "monitor",
-        "waits",
         "_dispatch_area",
         "_is_of_a_loop",
         "_memory",
@@ -202,8 +201,8 @@ class Consumer(CoreConsumer):
                 if monitor.lock.failure is not None:
                     raise monitor.lock.failure.again()
                 monitor.entries += 1
-                # `credit` for one message, written inline. A consumer that drains or is closed has a dispatcher that
-                # hands out nothing.
+                # `credit` for one message, written inline: one is asked for and there is credit, or more are asked for
+                # and the credit is one. A consumer that drains or is closed has a dispatcher that hands out nothing.
                 if (
                     max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)
                 ) or self.prefetch_limit - self.in_flight == 1:
@@ -225,7 +224,7 @@ class Consumer(CoreConsumer):
 
     def search(self, max_messages: int, max_bytes: int | None, *, is_timed_out: bool = False) -> Search:
         """Return the search of a take that found nothing in RAM."""
-        return Search(self._parts.searches, self, self.waits, max_messages, max_bytes, is_timed_out=is_timed_out)
+        return Search(self._parts.searches, self, max_messages, max_bytes, is_timed_out=is_timed_out)
 
     @property
     def credit(self) -> int:
@@ -337,7 +336,7 @@ class Consumer(CoreConsumer):
     @property
     def is_waiting(self) -> bool:
         """Return whether a take waits, or a callback is due at the next arrival. Requires: the lock."""
-        return not self.stage.is_over and self.waits.are_any
+        return not self.stage.is_over and self.waits.has_any
 
     @property
     def charge_bytes(self) -> int:
@@ -391,7 +390,7 @@ class Consumer(CoreConsumer):
                     self._dispatch_area.settle(delivery)
                     if lane.delivery_counts is not None:
                         lane.trim_delivery_counts(sequence, sequence)
-                    if self.waits.is_told_of_acks:
+                    if self.waits.acks_wake_somebody:
                         self._parts.settlements.after_ack(self, (delivery,))
                     journal_end = self._parts.journal.end if lane.syncs else 0
                 except BaseException as error:
@@ -494,14 +493,14 @@ class Consumer(CoreConsumer):
 
     def resume_if_credit(self) -> None:
         """Wake the consumer if it waited for credit. Requires: the lock."""
-        if not self.waits.is_for_credit or self.stage.is_closed:
+        if not self.waits.waits_for_credit or self.stage.is_closed:
             return
         if self.stage.is_passed_over:
             self.destination.free_kept_for(self)
         if self.allowance(1) <= 0:
             return
         self._dispatch_area.stop_waiting_for_memory(self)
-        self.waits.end_for_credit(is_limited=self.destination.is_limited)
+        self.waits.end_credit_wait(is_limited=self.destination.is_limited)
         if self.waits.readiness.is_armed:
             if self._dispatch_area.may_have_messages(self.selector_group):
                 self.become_ready(self.monitor.deferred)
@@ -520,7 +519,7 @@ class Consumer(CoreConsumer):
             if not self.stage.is_draining:
                 self.stage = HELD_UP
             self.dispatcher = NO_DISPATCH
-            self.waits.begin_for_credit()
+            self.waits.begin_credit_wait()
             return
         self.dispatcher = self.destination.distribution.dispatcher
         if self.stage is HELD_UP:
@@ -543,8 +542,8 @@ class Consumer(CoreConsumer):
         holds no message of it. An exclusive consumer stays exclusive until it is closed. Settle the deliveries in
         flight meanwhile, then close: no attempt is lost.
 
-        In a handler inside a call of the store, the drain begins when that call has ended, and this returns False. It
-        checks 40 times a second.
+        From a signal handler or finalizer inside a call of the store, this returns False, and the drain begins when
+        that call has ended. It checks 40 times a second.
 
         Args:
             timeout: Seconds to wait; None: for ever. After the timeout the consumer still drains: call again, or close.
@@ -552,11 +551,11 @@ class Consumer(CoreConsumer):
         Raises Closed: the store is closed.
         """
         check_bounds(timeout, None)
-        return self._parts.ending.drain(self, self.waits, timeout)
+        return self._parts.ending.drain(self, timeout)
 
     def begin_drain(self) -> None:
         """Begin to drain as `drain` does, without waiting. A second call does nothing. Requires: no lock."""
-        self._parts.ending.begin_drain(self, self.waits)
+        self._parts.ending.begin_drain(self)
 
     @property
     def is_drained(self) -> bool:
@@ -576,14 +575,14 @@ class Consumer(CoreConsumer):
 
         Raises ArgumentError, and SettingsError for a delivery of another consumer; the consumer is not closed then.
         """
-        self._parts.ending.close(self, self.waits, processed)
+        self._parts.ending.close(self, processed)
 
     def withdraw(self) -> None:
         """Close it without a word to its host, which has not got it yet. Requires: the lock."""
-        self._parts.ending.withdraw(self, self.waits)
+        self._parts.ending.withdraw(self)
 
     def close_with_destination(self, held: Sequence[Delivery]) -> None:
-        self._parts.ending.close_with_destination(self, self.waits, held)
+        self._parts.ending.close_with_destination(self, held)
 
     def wake_outside(self) -> None:
         """Make the descriptor readable, wake the loop, and call on_ready. The next take raises Closed or the failure.

@@ -20,14 +20,14 @@ from ..core.model.distribution_roles import NO_DISPATCH
 from ..core.monitor import Monitor
 from .consumer_registry import ConsumerRegistry
 from .settlements import batch_of
-from .waits import ConsumerWaits
+from .waits import WaitingConsumer
 
 DRAIN_POLL_SECONDS: Final = 0.025
 """A drain checks this often whether all is settled, so that no ack has to wake it."""
 
 
 class ConsumerEnding:
-    """Drains and closes the consumers of an open store. `waits` is always that of the consumer."""
+    """Drains and closes the consumers of an open store."""
 
     def __init__(self, monitor: Monitor, dispatch_area: DispatchArea, registry: ConsumerRegistry) -> None:
         self._monitor = monitor
@@ -36,15 +36,15 @@ class ConsumerEnding:
 
     # ------------------------------------------------------------------ draining
 
-    def drain(self, consumer: CoreConsumer, waits: ConsumerWaits, timeout: float | None) -> bool:
+    def drain(self, consumer: WaitingConsumer, timeout: float | None) -> bool:
         """Drain as `Consumer.drain`. Requires: no lock."""
         monitor = self._monitor
         if monitor.is_inside():
-            monitor.call_later(partial(self.begin_drain, consumer, waits))
+            monitor.call_later(partial(self.begin_drain, consumer))
             return False
         deadline = None if timeout is None else monitor.monotonic() + timeout
         never = condition_of(monitor.lock)
-        self.begin_drain(consumer, waits)
+        self.begin_drain(consumer)
         with monitor.lock:
             while not self.is_drained(consumer):
                 left_seconds = DRAIN_POLL_SECONDS if deadline is None else deadline - monitor.monotonic()
@@ -53,11 +53,11 @@ class ConsumerEnding:
                 never.wait(min(left_seconds, DRAIN_POLL_SECONDS))
         return True
 
-    def begin_drain(self, consumer: CoreConsumer, waits: ConsumerWaits) -> None:
+    def begin_drain(self, consumer: WaitingConsumer) -> None:
         """Begin to drain, without waiting. A second call does nothing. Requires: no lock."""
         with self._monitor.lock, self._monitor.all_or_broken:
             if not consumer.stage.is_over:
-                self._stop_taking(consumer, waits)
+                self._stop_taking(consumer)
         self._monitor.run_deferred()
 
     def is_drained(self, consumer: CoreConsumer) -> bool:
@@ -65,23 +65,21 @@ class ConsumerEnding:
         self._monitor.raise_if_closed()
         return consumer.stage.is_closed or not consumer.in_flight
 
-    def _stop_taking(self, consumer: CoreConsumer, waits: ConsumerWaits) -> None:
+    def _stop_taking(self, consumer: WaitingConsumer) -> None:
         consumer.stage = DRAINING
         self._dispatch_area.stop_waiting_for_memory(consumer)
         consumer.follow_destination()
         distribution = consumer.destination.distribution
         distribution.revoke(consumer)
         distribution.reoffer_stranded()
-        waits.wake_takes(consumer.selector_group)
+        consumer.waits.wake_takes(consumer.selector_group)
         consumer.wake_outside()
         # This consumer may have used up a wake-up for messages that others can take now.
         distribution.wake_others(consumer.selector_group)
 
     # ------------------------------------------------------------------ closing
 
-    def close(
-        self, consumer: CoreConsumer, waits: ConsumerWaits, processed: Delivery | Sequence[Delivery] | None
-    ) -> None:
+    def close(self, consumer: WaitingConsumer, processed: Delivery | Sequence[Delivery] | None) -> None:
         """Close as `Consumer.close`. Requires: no lock."""
         tried: frozenset[Delivery] | None = None
         if processed is not None:
@@ -89,34 +87,33 @@ class ConsumerEnding:
             _check_own(consumer, batch)
             tried = frozenset(batch)
         if self._monitor.is_inside():
-            self._monitor.call_later(partial(self._close_held, consumer, waits, tried))
+            self._monitor.call_later(partial(self._close_held, consumer, tried))
             return
-        self._close_held(consumer, waits, tried)
+        self._close_held(consumer, tried)
 
-    def _close_held(self, consumer: CoreConsumer, waits: ConsumerWaits, processed: frozenset[Delivery] | None) -> None:
+    def _close_held(self, consumer: WaitingConsumer, processed: frozenset[Delivery] | None) -> None:
         with self._monitor.lock, self._monitor.all_or_broken:
             if not consumer.stage.is_closed:
-                self._close(consumer, waits, held_by(consumer), processed)
-            waits.close()
+                self._close(consumer, held_by(consumer), processed)
+            consumer.waits.close()
         self._monitor.run_deferred()
 
-    def withdraw(self, consumer: CoreConsumer, waits: ConsumerWaits) -> None:
+    def withdraw(self, consumer: WaitingConsumer) -> None:
         """Close a consumer that its host has not got yet, and that has taken nothing. Requires: the lock."""
-        self._close(consumer, waits, (), None)
+        self._close(consumer, (), None)
 
-    def close_with_destination(self, consumer: CoreConsumer, waits: ConsumerWaits, held: Sequence[Delivery]) -> None:
+    def close_with_destination(self, consumer: WaitingConsumer, held: Sequence[Delivery]) -> None:
         """Close a consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
 
         A host that takes only after on_ready then learns of the end by the Closed of its next take.
         """
         if not consumer.stage.is_closed:
-            self._close(consumer, waits, held, None)
-        waits.tell_end(self._monitor.deferred)
+            self._close(consumer, held, None)
+        consumer.waits.tell_end(self._monitor.deferred)
 
     def _close(
         self,
-        consumer: CoreConsumer,
-        waits: ConsumerWaits,
+        consumer: WaitingConsumer,
         held: Sequence[Delivery],
         processed: frozenset[Delivery] | None,
     ) -> None:
@@ -128,8 +125,8 @@ class ConsumerEnding:
         distribution.leave(consumer)
         self._registry.leave(consumer, held, processed)
         distribution.reoffer_stranded()
-        waits.wake_takes(selector_group)
-        waits.wake_outside()
+        consumer.waits.wake_takes(selector_group)
+        consumer.waits.wake_outside()
         # This consumer may have used up a wake-up for messages that it leaves to others.
         distribution.wake_others(selector_group)
         destination.on_consumer_closed()

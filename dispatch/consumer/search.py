@@ -12,12 +12,12 @@ from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.model.delivery import Delivery
-from ..core.model.destination import CoreConsumer, TargetList
+from ..core.model.destination import TargetList
 from ..core.model.load import Load
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader
-from .waits import ConsumerWaits
+from .waits import WaitingConsumer
 
 LOAD_WAIT_SECONDS: Final = 5.0
 
@@ -40,19 +40,19 @@ class Search:
 
     If `search_again` returns None, the caller must do what these three attributes say:
 
-    load      is_coming  waits_for_messages  what to do
-    a load    True       True                finish the load, without the lock, and look again
-    None      True       True                wait for another thread's load, which is about to end
-    None      False      True                wait for messages to arrive
-    None      False      False               wait for credit: an ack, or memory that comes free
+    load      is_load_under_way  waits_for_messages  what to do
+    a load    True               True                finish the load, without the lock, and look again
+    None      True               True                wait for another thread's load, which is about to end
+    None      False              True                wait for messages to arrive
+    None      False              False               wait for credit: an ack, or memory that comes free
 
     After its timeout it waits only for a load that is under way, and otherwise returns no deliveries. `run` does all
     this in a thread.
     """
 
     __slots__ = (
-        "is_coming",
-        "is_scanned",
+        "has_scanned",
+        "is_load_under_way",
         "is_timed_out",
         "load",
         "waits_for_messages",
@@ -62,36 +62,33 @@ class Search:
         "_max_bytes",
         "_max_messages",
         "_parts",
-        "_waits",
     )
 
     def __init__(
         self,
         parts: SearchParts,
-        consumer: CoreConsumer,
-        waits: ConsumerWaits,
+        consumer: WaitingConsumer,
         max_messages: int,
         max_bytes: int | None,
         *,
         is_timed_out: bool = False,
     ) -> None:
-        """Begin a search for a consumer. waits: those of the consumer."""
+        """Begin a search for a consumer."""
         self._parts = parts
         self._consumer = consumer
-        self._waits = waits
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._began_at = parts.monitor.monotonic()
         # Whether its timeout has passed.
         self.is_timed_out = is_timed_out
         # Whether some messages were examined with its selector already.
-        self.is_scanned = False
+        self.has_scanned = False
         # Whether it had to wait for a load.
         self._is_missed = False
         # A load that was begun for it, to be finished without the lock.
         self.load: Load[TargetList] | None = None
         # Whether a load is under way, its own or another one.
-        self.is_coming = False
+        self.is_load_under_way = False
         # Whether it waits for messages, not for credit or memory.
         self.waits_for_messages = False
 
@@ -108,14 +105,14 @@ class Search:
                     if deliveries is not None:
                         return deliveries
                     if self.load is None and not self._wait(deadline):
-                        self._waits.arm(consumer.selector_group)
+                        consumer.waits.arm(consumer.selector_group)
                         return []
-                self.is_scanned = consumer.selector_group.selector is not None
+                self.has_scanned = consumer.selector_group.selector is not None
                 if self.load is not None:
                     parts.loader.finish(self.load, makes_room=not self.is_timed_out)
         except BaseException:
             if self.load is not None:
-                parts.loader.give_up(self.load)
+                parts.loader.abandon_interrupted(self.load)
             raise
 
     def search_again(self) -> list[Delivery] | None:
@@ -125,7 +122,7 @@ class Search:
             raise consumer.stage.refusal()
         parts.due.release_due()
         self.load = None
-        self.is_coming = self.waits_for_messages = False
+        self.is_load_under_way = self.waits_for_messages = False
         if consumer.stage.is_passed_over:
             consumer.destination.free_kept_for(consumer)
         most = consumer.allowance(self._max_messages)
@@ -137,45 +134,45 @@ class Search:
                     consumer.selector_group.misses += len(deliveries)
                 return deliveries
             target = parts.dispatch_area.list_to_load(consumer.selector_group)
-            if self.is_scanned and self.is_timed_out:
+            if self.has_scanned and self.is_timed_out:
                 if target is not None:
                     # The loader may have given the list up while memory was short.
                     parts.loads.request(target)
-                self._waits.arm(consumer.selector_group)
+                consumer.waits.arm(consumer.selector_group)
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
             if target is None:
                 self.waits_for_messages = True
                 break
-            if self._seek(target):
+            if self._load_or_join(target):
                 break
         if not self.waits_for_messages:
             self._stand_in_line(is_for_memory=most > 0)
         return None
 
-    def _seek(self, target: TargetList) -> bool:
-        """Begin a load of the list that starves, unless one is under way. Return False if the list has nothing left."""
+    def _load_or_join(self, target: TargetList) -> bool:
+        """Begin a load of the list, unless one is under way. Return False if the list has nothing left to load."""
         self._parts.loads.missed(target)
         if not target.is_loading:
             self.load = self._parts.loader.begin(target, is_needed=True)
             if self.load is None and not target.has_supply:
                 return False
-        self.is_coming = self.waits_for_messages = target.is_loading
+        self.is_load_under_way = self.waits_for_messages = target.is_loading
         # A load that another thread has begun counts too, because its message was not there in time.
-        self._is_missed |= self.is_coming and (self.load is None or bool(self.load.regions))
+        self._is_missed |= self.is_load_under_way and (self.load is None or bool(self.load.regions))
         return True
 
     def _stand_in_line(self, *, is_for_memory: bool) -> None:
         """Join those who wait for credit or for memory. Requires: the lock."""
         dispatch_area, consumer = self._parts.dispatch_area, self._consumer
-        self._waits.begin_for_credit()
+        consumer.waits.begin_credit_wait()
         consumer.selector_group.wake_another_take()  # it may have been meant for a consumer with credit
         if is_for_memory or dispatch_area.is_short_for(consumer.destination.memory):
             dispatch_area.wait_for_memory(consumer)
 
     def _wait(self, deadline: float | None) -> bool:
         """Wait until something changes; return False if the time is up. A load under way is about to end."""
-        lock, now = self._parts.monitor.lock, self._parts.monitor.monotonic()
-        if self.is_coming:
+        consumer, lock, now = self._consumer, self._parts.monitor.lock, self._parts.monitor.monotonic()
+        if self.is_load_under_way:
             wait_seconds: float | None = LOAD_WAIT_SECONDS
         elif deadline is None:
             wait_seconds = None
@@ -188,7 +185,7 @@ class Search:
             due_seconds = max(due - now, 0.0)
             wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
         if self.waits_for_messages:
-            self._waits.wait_for_messages(self._consumer.selector_group, lock, wait_seconds)
+            consumer.waits.wait_for_messages(consumer.selector_group, lock, wait_seconds)
         else:
-            self._waits.wait_for_credit(lock, wait_seconds)
+            consumer.waits.wait_for_credit(lock, wait_seconds)
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.environment.locks import UNAWAITED, OwnedLock, condition_of
-from ..core.model.destination import SelectorGroup
+from ..core.model.destination import CoreConsumer, SelectorGroup
 from .readiness import Readiness
 
 
@@ -17,9 +17,9 @@ class ConsumerWaits:
     """The waits of one consumer. The state lock guards it; every method except `close` requires it held."""
 
     __slots__ = (
-        "is_told_of_acks",
-        "is_for_credit",
+        "acks_wake_somebody",
         "readiness",
+        "waits_for_credit",
         "_when_closed",
         "_when_moved",
         "_credited",
@@ -30,9 +30,9 @@ class ConsumerWaits:
         """Make it for one consumer. on_ready: see Readiness."""
         self.readiness = Readiness(on_ready)
         # Whether takes wait for credit, for memory, or for a queue that is held up. Read-only for callers.
-        self.is_for_credit = False
+        self.waits_for_credit = False
         # Whether anybody waits for room that an ack makes. The path of a single ack checks only this.
-        self.is_told_of_acks = False
+        self.acks_wake_somebody = False
         # Takes without credit wait for this condition. Arrivals notify the condition of the selector group instead, so
         # that no consumer without credit uses up a wake-up that is meant for one with credit.
         self._credited = UNAWAITED
@@ -44,9 +44,9 @@ class ConsumerWaits:
         self._when_closed: Callable[[], None] | None = None
 
     @property
-    def are_any(self) -> bool:
+    def has_any(self) -> bool:
         """Return whether a take waits, or a callback is due at the next arrival."""
-        return self.is_for_credit or self.readiness.is_armed or self._takes > 0
+        return self.waits_for_credit or self.readiness.is_armed or self._takes > 0
 
     def arm(self, selector_group: SelectorGroup) -> None:
         """Call on_ready at the next arrival, because a take found nothing or there was none yet."""
@@ -55,7 +55,7 @@ class ConsumerWaits:
 
     def tell(self, due: list[Callable[[], None]]) -> None:
         """Have on_ready called for an arrival, unless the consumer has no credit."""
-        if not self.is_for_credit:
+        if not self.waits_for_credit:
             self.readiness.tell(due)
 
     def attach_loop(self, when_moved: Callable[[], None], when_closed: Callable[[], None]) -> None:
@@ -64,19 +64,19 @@ class ConsumerWaits:
 
     # ------------------------------------------------------------------ waiting
 
-    def begin_for_credit(self) -> None:
+    def begin_credit_wait(self) -> None:
         """Note that takes wait for credit, so that arrivals are for other consumers from now on."""
-        self.is_for_credit = self.is_told_of_acks = True
+        self.waits_for_credit = self.acks_wake_somebody = True
 
-    def end_for_credit(self, *, is_limited: bool) -> None:
+    def end_credit_wait(self, *, is_limited: bool) -> None:
         """Note that there is credit, and wake the takes that wait for it. is_limited: see follow_limits."""
-        self.is_for_credit = False
-        self.is_told_of_acks = is_limited
+        self.waits_for_credit = False
+        self.acks_wake_somebody = is_limited
         self._credited.notify_all()
 
     def follow_limits(self, *, is_limited: bool) -> None:
         """Note whether senders may wait for room in the queue, or in a topic of the pattern."""
-        self.is_told_of_acks = self.is_for_credit or is_limited
+        self.acks_wake_somebody = self.waits_for_credit or is_limited
 
     def wait_for_credit(self, lock: OwnedLock, seconds: float | None) -> None:
         """Wait until there is credit, or the time is over. The lock is released meanwhile."""
@@ -123,3 +123,11 @@ class ConsumerWaits:
     def close(self) -> None:
         """Close the descriptor. A second call does nothing."""
         self.readiness.close()
+
+
+class WaitingConsumer(CoreConsumer):
+    """The consumer as its searches and the ConsumerEnding see it: a CoreConsumer with its waits."""
+
+    __slots__ = ("waits",)
+
+    waits: ConsumerWaits

@@ -26,7 +26,8 @@ T = TypeVar("T")
 class Confirmer(ABC):
     """Confirms calls for a thread, which may wait, or for an event loop, which may not."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, monitor: Monitor, journal: Journal) -> None:
+        self.monitor = monitor
         self._journal = journal
 
     @property
@@ -37,6 +38,12 @@ class Confirmer(ABC):
     @abstractmethod
     def confirm(self, journal_end: int) -> None:
         """Confirm the call after which the journal ended there. Requires: no lock."""
+
+    def confirm_written(self) -> None:
+        """Confirm all that is written by now. Requires: no lock."""
+        with self.monitor.lock:
+            journal_end = self.journal_end
+        self.confirm(journal_end)
 
     @abstractmethod
     def waker(self) -> SenderWaker:
@@ -60,8 +67,7 @@ class ThreadConfirmer(Confirmer):
         leave_checkpoint: Callable[[], bool],
     ) -> None:
         """leave_checkpoint: passes a due checkpoint on to another thread; returns False if no thread takes it."""
-        super().__init__(journal)
-        self._monitor = monitor
+        super().__init__(monitor, journal)
         self._message_store = message_store
         self._checkpoint_need = checkpoint_need
         self._publisher = publisher
@@ -80,19 +86,20 @@ class ThreadConfirmer(Confirmer):
             # If this thread syncs, publish_synced publishes as far as there is room.
             is_published = self._journal.sync(journal_end)
             publisher = self._publisher
-            if not is_published and (publisher.unpublished or publisher.postponed):
+            # It reads the deques without a call, because each message passes here.
+            if not is_published and (publisher.unpublished or publisher.unpublished_non_persistent):
                 publisher.publish_left()
         # CheckpointNeed.is_due, written inline: each message passes here twice.
         need = self._checkpoint_need
         if (need.adds >= need.due_adds or need.is_index_filling) and not self.leave_checkpoint():
             with suppress(Closed):  # the store closes meanwhile, with what this call has written
                 self._message_store.checkpoint()
-        if self._monitor.deferred:
-            self._monitor.run_deferred()
+        if self.monitor.deferred:
+            self.monitor.run_deferred()
 
     def waker(self) -> SenderWaker:
         """Return a condition of the state lock."""
-        return condition_of(self._monitor.lock)
+        return condition_of(self.monitor.lock)
 
     def run(self, steps: Generator[Wait, None, T]) -> T:
         """Run the steps of a send; the calling thread waits. Requires: no lock."""
@@ -114,9 +121,9 @@ class ThreadConfirmer(Confirmer):
         if wait.free is not None:
             wait.free()
         waker = cast(OwnedCondition, wait.waker)
-        with self._monitor.lock:
+        with self.monitor.lock:
             while True:
-                with self._monitor.all_or_broken:
+                with self.monitor.all_or_broken:
                     wait_seconds = wait.poll()
                 if not wait_seconds:
                     return
@@ -131,12 +138,7 @@ class ThreadConfirmer(Confirmer):
         was_left = first is not None and first is self._first_seen
         self._first_seen = first
         if was_left:
-            self.confirm(self.read_journal_end())
+            self.confirm_written()
             if not self._syncs_always:
                 self._publisher.publish_left()  # memory or tmp-storage had no room for it
         return int(was_left)
-
-    def read_journal_end(self) -> int:
-        """Return where the journal ends. Requires: no lock."""
-        with self._monitor.lock:
-            return self.journal_end

@@ -2,7 +2,7 @@
 
 Queues, lanes, TargetLists and consumers change under one lock. No thread holds it while it reads messages, waits for an
 ordinary sync, or runs a user's code. Short calls of the disk are made under it: docs/internals/overview.md has all of
-them. A callback that comes due under the lock is postponed, and the thread that releases the lock then calls it. Only a
+them. A callback that comes due under the lock is deferred, and the thread that releases the lock then calls it. Only a
 take of one message from RAM leaves it to the next call, which as a rule is the ack.
 
 There are two ways in. `with monitor.lock, monitor.all_or_broken:` is the ordinary one, or `while_open` in place of
@@ -81,8 +81,9 @@ class Monitor:
         self.is_closed = False
         # Callbacks to call as soon as the lock is free.
         self.deferred: list[Callable[[], None]] = []
-        # Calls that were made inside a call of the same thread. They are made again as soon as it has left.
-        self.postponed_calls: deque[Callable[[], object]] = deque()
+        # Calls that were made inside a call of the same thread. They are made again as soon as it has left. Callbacks
+        # that an interrupted `run_deferred` has left are here too.
+        self.nested_calls: deque[Callable[[], object]] = deque()
 
     def yield_interpreter(self) -> None:
         """Make this thread give up the interpreter for a moment once it has released the lock. Requires: the lock.
@@ -111,7 +112,7 @@ class Monitor:
         The call is made at the end of the current call, or by the background within a second. After a take of one
         message from RAM the next call makes it. Takes no lock.
         """
-        self.postponed_calls.append(call)
+        self.nested_calls.append(call)
         self._poke()
 
     def _poke(self) -> None:
@@ -129,14 +130,14 @@ class Monitor:
                 due.extend(self.deferred)
                 self.deferred.clear()
             emit_late()
-            if self.postponed_calls and not holds_one():
+            if self.nested_calls and not holds_one():
                 with suppress(IndexError):  # another thread calls the rest
-                    for _ in range(len(self.postponed_calls)):
-                        due.append(self.postponed_calls.popleft())
+                    for _ in range(len(self.nested_calls)):
+                        due.append(self.nested_calls.popleft())
             _call_all(due)
         finally:
             if due:  # interrupted: the rest is called with the callbacks of the next call
-                self.postponed_calls.extend(due)
+                self.nested_calls.extend(due)
                 self._poke()
 
     def run_last(self) -> None:

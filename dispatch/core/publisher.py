@@ -1,6 +1,6 @@
 """Publisher: make stored messages visible to consumers.
 
-With sync "always" a stored message is dispatched once it is durable, in the order of storing. So no consumer sees a
+With sync "always" a stored message is published once it is durable, in the order of storing. So no consumer sees a
 message that a power cut could take back. confirmer.py makes messages durable. A send goes this way:
 
     Publisher.hold_until_durable     under the lock of the write: the message waits, with the end of its record
@@ -35,7 +35,16 @@ from .monitor import Monitor
 logger = LateLogger("forebay.dispatch")
 
 
-class DeferredMessage(ABC):
+HELD_STEP_BYTES: Final = 32 * 1024
+"""Messages that wait for a sync are charged in steps of this size. After the first one, at least one stays charged."""
+UNPUBLISHED_SLICES_MAX: Final = 8
+"""With sync "always", slices wait in RAM until they are durable. A call of many syncs when so many of the store wait.
+
+Those of all senders count. Eight full slices are 2 MiB, and less if their messages are small.
+"""
+
+
+class UnpublishedNonPersistent(ABC):
     """A non-persistent message of a committed transaction that is accepted but in no lane yet."""
 
     destination: ConsumedDestination
@@ -58,10 +67,6 @@ class DeferredMessage(ABC):
         """
 
 
-HELD_STEP_BYTES: Final = 32 * 1024
-"""Messages that wait for a sync are charged in steps of this size. After the first one, at least one stays charged."""
-
-
 class Publisher:
     """Makes stored messages visible to consumers: at once, or with sync "always" once they are durable."""
 
@@ -81,18 +86,28 @@ class Publisher:
         self._holder = holder
         self._held_bytes = self._paid_bytes = 0
         self.syncs_always = syncs_always
-        # With sync "always": stored messages that are dispatched once they are durable. A range stands for messages for
-        # which RAM has no room.
+        # With sync "always": stored messages that are published once they are durable. A range stands for messages for
+        # which RAM has no room. `Confirmer.confirm` reads both deques, because each single message passes there.
         self.unpublished: deque[tuple[int, PersistentLaneState, Sequence[StoredMessage] | range, int]] = deque()
         # Non-persistent messages of commits, each with the journal end that must be durable first.
-        self.postponed: deque[tuple[int, DeferredMessage]] = deque()
+        self.unpublished_non_persistent: deque[tuple[int, UnpublishedNonPersistent]] = deque()
 
     @property
     def oldest(self) -> object:
         """Return the entry that has waited longest for publication. None: nothing waits. The lock need not be held."""
         if self.unpublished:
             return self.unpublished[0][2]  # not the tuple around it, because machine code makes a new tuple each time
-        return self.postponed[0][1] if self.postponed else None
+        return self.unpublished_non_persistent[0][1] if self.unpublished_non_persistent else None
+
+    @property
+    def is_holding_too_many(self) -> bool:
+        """Return whether a call of many should sync before it stores more. The lock need not be held."""
+        return len(self.unpublished) >= UNPUBLISHED_SLICES_MAX
+
+    @property
+    def non_persistent_bytes(self) -> int:
+        """Return the charge of non-persistent messages of commits. O(messages). Requires: the lock."""
+        return sum(message.charge_bytes for _, message in self.unpublished_non_persistent)
 
     def publish_when_durable(
         self, lane: PersistentLaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None
@@ -112,7 +127,7 @@ class Publisher:
     def hold_until_durable(
         self, lane: PersistentLaneState, messages: Sequence[StoredMessage] | range, charge: int
     ) -> int:
-        """Dispatch stored messages once the journal is durable up to its present end; return that end.
+        """Hold stored messages until the journal is durable up to its present end; return that end.
 
         They wait in RAM if it has room. charge: that of the messages; a range has none. Requires: the lock.
         """
@@ -141,55 +156,56 @@ class Publisher:
             self._paid_bytes -= spare_bytes
             self._holder.release(spare_bytes)
 
-    @property
-    def charge_bytes(self) -> int:
+    def audit(self) -> int:
         """Return what is charged for held messages. AssertionError if more is held than that. Requires: the lock."""
         held_bytes = sum(charge for _, _, _, charge in self.unpublished)
         assert held_bytes == self._held_bytes <= self._paid_bytes
         return self._paid_bytes
 
-    def add_when_durable(self, messages: Sequence[DeferredMessage]) -> None:
+    def add_when_durable(self, messages: Sequence[UnpublishedNonPersistent]) -> None:
         """Add non-persistent messages of a commit to their lanes in order, as soon as the commit is durable.
 
         A message that finds no room keeps its charge and is tried again. Requires: the lock.
         """
         journal_end = self._journal.end if self.syncs_always else 0
-        self.postponed.extend((journal_end, message) for message in messages)
+        self.unpublished_non_persistent.extend((journal_end, message) for message in messages)
         if not self.syncs_always:
-            self._add_postponed(0)
+            self._publish_non_persistent(0)
 
-    def _add_postponed(self, durable_end: int) -> None:
-        """Add the postponed messages whose commit is durable to their lanes. Requires: the lock."""
-        postponed = self.postponed
-        ready = [message for journal_end, message in postponed if journal_end <= durable_end]
+    def _publish_non_persistent(self, durable_end: int) -> None:
+        """Add the non-persistent messages whose commit is durable to their lanes. Requires: the lock."""
+        waiting = self.unpublished_non_persistent
+        ready = [message for journal_end, message in waiting if journal_end <= durable_end]
         for message in ready:
             message.release()  # release all charges first, because the first message of a lane takes more than its own
         try:
             for message in ready:
                 message.add_to_lane()
-                postponed.popleft()
+                waiting.popleft()
         except (StoreFull, SpillFailed) as full:
-            for _, message in islice(postponed, sum(1 for journal_end, _ in postponed if journal_end <= durable_end)):
+            for _, message in islice(waiting, sum(1 for journal_end, _ in waiting if journal_end <= durable_end)):
                 message.reserve_again()
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
     def has_unpublished(self, destination: ConsumedDestination) -> bool:
         """Return whether messages of a queue wait for a sync. O(messages that wait). Requires: the lock."""
         is_in_lane = any(lane.destination is destination for _, lane, _, _ in self.unpublished)
-        return is_in_lane or any(message.destination is destination for _, message in self.postponed)
+        return is_in_lane or any(message.destination is destination for _, message in self.unpublished_non_persistent)
 
     def forget(self, destination: ConsumedDestination) -> None:
         """Drop the messages of a deleted queue that wait for a sync. Requires: the lock."""
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].destination is not destination)
         self._held_bytes = sum(charge for _, _, _, charge in self.unpublished)
         self._refund()
-        for _, message in self.postponed:
+        for _, message in self.unpublished_non_persistent:
             if message.destination is destination:
                 message.release()
-        self.postponed = deque(entry for entry in self.postponed if entry[1].destination is not destination)
+        self.unpublished_non_persistent = deque(
+            entry for entry in self.unpublished_non_persistent if entry[1].destination is not destination
+        )
 
     def publish_left(self) -> None:
-        """Dispatch what is durable and was left: by an interrupted sync, by one at a standstill, or for want of room.
+        """Publish what is durable and was left: by an interrupted sync, by one at a standstill, or for want of room.
 
         With sync "always" each `Journal.sync` has published the rest. Requires: no lock.
         """
@@ -197,9 +213,9 @@ class Publisher:
             self.publish_synced()
 
     def publish_synced(self) -> None:
-        """Dispatch what has become durable, in the order of storing. Requires: the lock.
+        """Publish what has become durable, in the order of storing. Requires: the lock.
 
-        With sync "always" each `Journal.sync` that synced calls it. A store that closes dispatches nothing: its
+        With sync "always" each `Journal.sync` that synced calls it. A store that closes publishes nothing: its
         consumers have ended, and its tmp-storage is closed.
         """
         if self._monitor.is_closed:
@@ -215,8 +231,8 @@ class Publisher:
                 self._target_area.publish(lane, messages, charge)
             if self._paid_bytes > HELD_STEP_BYTES and not unpublished:
                 self._refund()
-            if self.postponed:
-                self._add_postponed(durable_end if self.syncs_always else 0)
+            if self.unpublished_non_persistent:
+                self._publish_non_persistent(durable_end if self.syncs_always else 0)
         except BaseException as error:
             self._monitor.lock.break_by(error)
             raise

@@ -162,7 +162,7 @@ class Background:
             wanted.clear()
             if not self._is_stopping:
                 self._guarded(self._maintain)
-                if monitor.deferred or monitor.postponed_calls:
+                if monitor.deferred or monitor.nested_calls:
                     monitor.run_deferred()
 
     def _guarded(self, work: Callable[[], int]) -> int:

@@ -109,7 +109,7 @@ class Resizing:
             self._index_fit.shares = shares
             self.is_under_way = True
             self.settings = settings
-            self._sender_parts.limit_messages(settings)
+            self._sender_parts.limit_messages(settings.max_message_size_bytes, settings.memory_limit_bytes)
             self._budget.resize(shares.limit_bytes)
             self._watermarks.set_shares(shares)
             self._windows.resize(shares)

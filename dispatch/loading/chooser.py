@@ -51,14 +51,16 @@ class LoadChooser:
         for runs, is_return in sources:
             chosen = self._gather(target, runs)
             if chosen:
-                return _load_of(target, chosen, began_at, is_scan=is_return, is_return=is_return, is_needed=is_needed)
+                return _load_of(
+                    target, chosen, began_at, needs_matching=is_return, is_return=is_return, is_needed=is_needed
+                )
         candidate = _skip_blocks(target) if target.skip_names else None
         unseen = SequenceSet()
         if target.frontier < target.lane.published_end:
             unseen.add(target.frontier, target.lane.published_end - 1)
         chosen = self._gather(target, unseen)
         if chosen:
-            load = _load_of(target, chosen, began_at, is_scan=True, is_return=False, is_needed=is_needed)
+            load = _load_of(target, chosen, began_at, needs_matching=True, is_return=False, is_needed=is_needed)
             load.survey = None if candidate is None else candidate.survey(load.first)
             return load
         # The frontier of a list of assigned messages is behind all messages that will ever come, and stays there.
@@ -120,13 +122,19 @@ def _skip_blocks(target: TargetList) -> Candidate | None:
 
 
 def _load_of(
-    target: TargetList, runs: list[tuple[int, int]], began_at: float, *, is_scan: bool, is_return: bool, is_needed: bool
+    target: TargetList,
+    runs: list[tuple[int, int]],
+    began_at: float,
+    *,
+    needs_matching: bool,
+    is_return: bool,
+    is_needed: bool,
 ) -> Load[TargetList]:
     """Return a load of chosen runs, before anything is reserved or read."""
     return Load(
         target,
         runs,
-        is_scan=is_scan,
+        needs_matching=needs_matching,
         is_return=is_return,
         is_needed=is_needed,
         needed_claims=target.needs_claims,

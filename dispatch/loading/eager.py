@@ -31,11 +31,11 @@ from .load_memory import LoadMemory
 from .reading import read_load
 
 LISTS_MAX: Final = 32
-"""Most hungry lists that are examined under one hold of the state lock, if memory suffices for none of them."""
+"""At most so many lists that run low are examined under one hold of the state lock, if memory suffices for none."""
 
 
 class EagerLoader:
-    """Loads for the list that starves first. `step` does one load and returns whether there was one to do."""
+    """Loads for the list that runs lowest. `step` does one load and returns whether there may be more to do."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class EagerLoader:
         self.durations = DurationHistogram()
 
     def step(self) -> bool:
-        """Do one load for the list that is nearest to starving; return whether there may be more. Requires: no lock."""
+        """Do one load for the list that runs lowest; return whether there may be more to do. Requires: no lock."""
         load: Load[TargetList] | None = None
         try:
             with self._monitor.lock, self._monitor.all_or_broken:
@@ -73,7 +73,7 @@ class EagerLoader:
             self.finish(load)
         except BaseException:
             if load is not None:  # nobody else would end a load that has begun
-                self.give_up(load)
+                self.abandon_interrupted(load)
             raise
         return True
 
@@ -89,18 +89,18 @@ class EagerLoader:
             if makes_room and load.survey is not None:
                 load.target.lane.make_survey_room()
         except BaseException:
-            self.give_up(load)
+            self.abandon_interrupted(load)
             raise
 
-    def give_up(self, load: Load[TargetList]) -> None:
-        """Undo an interrupted load, unless it has ended: its messages stay where they were. Requires: no lock."""
+    def abandon_interrupted(self, load: Load[TargetList]) -> None:
+        """Abandon a load that was broken off, unless it has ended. Requires: no lock."""
         # An error of the load matters more than one of the undo.
         with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
             if load.target.load is load:
                 self.abandon(load)
 
     def _begin_next(self) -> Load[TargetList] | None:
-        """Begin a load for the list that starves first of those that can have one.
+        """Begin a load for the list that runs lowest of those that can have one.
 
         None: none of the examined lists could have one; they no longer count as running low. Requires: the lock.
         """
@@ -108,9 +108,9 @@ class EagerLoader:
         running_low = loads.running_low
         if loads.left_alone:
             loads.poll()
-        for target in self._starving_first():
+        for target in self._lowest_first():
             is_awaited = target.selector_group.is_awaited and not target.is_ready
-            if target.is_loading or not target.has_supply or self._is_fed(target, is_awaited=is_awaited):
+            if target.is_loading or not target.has_supply or self._needs_no_load(target, is_awaited=is_awaited):
                 del running_low[target]
                 if not target.is_loading:
                     target.count_loaded_anew()
@@ -126,24 +126,24 @@ class EagerLoader:
                 self._dispatch_area.wait_for_memory(target)
         return None
 
-    def _starving_first(self) -> list[TargetList]:
+    def _lowest_first(self) -> list[TargetList]:
         """Return lists that run low, those with the fewest seconds of supply first, at most LISTS_MAX.
 
-        The list of the last load comes last: a scan that finds nothing would otherwise let the others starve.
+        The list of the last load comes last: a scan that finds nothing would otherwise leave the others without loads.
         """
         return nsmallest(
             LISTS_MAX, self._loads.running_low, key=lambda found: (found is self._previous, found.supply_seconds)
         )
 
-    def _is_fed(self, target: TargetList, *, is_awaited: bool) -> bool:
+    def _needs_no_load(self, target: TargetList, *, is_awaited: bool) -> bool:
         """Return whether a list needs no load now: it has enough, or what comes next waits for somebody to take it.
 
         Its next take, or room, makes it run low again.
         """
         step_bytes = min(self._watermarks.shares.load_bytes_max, target.low_watermark_bytes)
-        fed_bytes = target.direct_bytes + step_bytes
-        if fed_bytes > target.read_ahead_bytes and target.is_ready:
-            if fed_bytes > target.high_watermark_bytes or not target.is_next_cached:
+        after_load_bytes = target.direct_bytes + step_bytes
+        if after_load_bytes > target.read_ahead_bytes and target.is_ready:
+            if after_load_bytes > target.high_watermark_bytes or not target.is_next_cached:
                 return True
         if is_awaited:
             return False

@@ -34,7 +34,8 @@ class LoadMemory:
             pending_lane = target.lane.pending_lane
             columns = [pending_lane.lengths(first, last) for first, last in load.runs]
             if max(map(max, columns)) <= largest_bytes:
-                load.brings_all = not load.is_return and (not load.is_scan or target.selector_group.selector is None)
+                wants_all = not load.needs_matching or target.selector_group.selector is None
+                load.brings_all = wants_all and not load.is_return
                 total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
                 self._reserve_runs(load, load.runs, total)
                 return

@@ -17,7 +17,7 @@ def read_load(load: Load[TargetList]) -> None:
     if load.brings_all:
         load.messages, load.unreadable = lane.backing_store.read(load.regions)
         return
-    if load.is_scan and (selector_group.selector is not None or selector_group.notes_message_groups):
+    if load.needs_matching and (selector_group.selector is not None or selector_group.notes_message_groups):
         gathered = _scan(load)
     else:
         gathered = []

@@ -28,7 +28,7 @@ from ..core.redelivery.removal import Removals
 
 INDEX_BLOCKS: Final = 3
 """Most blocks of the index that a dead letter makes dirty."""
-RUN_MESSAGES_MAX: Final = 4096
+EXAMINED_RUN_MESSAGES_MAX: Final = 4096
 """Most messages in a run that is looked at to make room for bytes."""
 
 
@@ -91,8 +91,8 @@ class FullPolicy:
 
         The lowest priority gives its messages first, and of one priority the oldest go first. It writes one record for
         each run. If only bytes are missing, the messages to remove are not known before their lengths are, so each run
-        may be twice as long as the one before, up to RUN_MESSAGES_MAX. Requires: the lock. StoreFull or StoreFailed:
-        messages removed so far stay removed.
+        may be twice as long as the one before, up to EXAMINED_RUN_MESSAGES_MAX. Requires: the lock. StoreFull or
+        StoreFailed: messages removed so far stay removed.
         """
         removed, most = 0, 1
         for persistent, non_persistent in zip_longest(destination.lanes, destination.non_persistent_lanes):
@@ -110,7 +110,7 @@ class FullPolicy:
                     removed += dropped
                     messages -= chosen
                     size_bytes -= dropped_bytes
-                    most = min(2 * most, RUN_MESSAGES_MAX)
+                    most = min(2 * most, EXAMINED_RUN_MESSAGES_MAX)
             finally:
                 for oldest in lanes:
                     self._removals.forget(oldest.lane, oldest.gone)

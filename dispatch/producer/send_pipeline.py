@@ -1,4 +1,4 @@
-"""SendPipeline: bring a batch into the journal, with waits wherever there is no room.
+"""SendPipeline: store a batch, persistent or not, with waits wherever there is no room.
 
 One pipeline has two drivers. Its steps never block: they are generators that yield what they wait for, and a Confirmer
 runs them for a thread or for an event loop. A plain send that finds room at once does not come here. If a caller is
@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import Final
 
 from ...cache.accounting.charge import charge_of_sizes
 from ...store.errors import StoreFailed, StoreFull, argument_error
-from ...store.format.contents import Contents
 from ...store.format.times import has_times, times_of_each
 from ...store.numbering import PRIORITIES
 from ..admission.limits import DestinationLimits, Reservation, Wait
@@ -23,65 +21,9 @@ from ..core.destinations.destination_state import NamedDestinationState
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..topics.fan_out import FanOut
-from ..transactions.transaction import Transaction
+from .batching import Batch
 from .sender_parts import SenderParts
 from .slice_writer import ids_of
-
-UNPUBLISHED_SLICES_MAX: Final = 8
-"""With sync "always", slices wait in RAM until they are durable. A call of many syncs when so many of the store wait.
-
-Those of all senders count. Eight full slices are 2 MiB, and less if their messages are small.
-"""
-
-
-class Batch:
-    """Messages that become one slice of one lane, or two at the end of a block."""
-
-    __slots__ = ("priority", "persistent", "contents", "sizes", "own_ids", "ids", "transaction", "deadline")
-
-    def __init__(
-        self,
-        *,
-        priority: object,
-        persistent: object,
-        contents: Contents,
-        sizes: list[int],
-        own_ids: list[str | None],
-        ids: list[str],
-        transaction: Transaction | None,
-        deadline: float | None,
-    ) -> None:
-        self.priority = priority
-        self.persistent = persistent
-        self.contents = contents
-        # Bytes of each message: of its properties and body together.
-        self.sizes = sizes
-        self.own_ids = own_ids
-        # The ids of all messages of the call that are stored so far.
-        self.ids = ids
-        self.transaction = transaction
-        # When the batch stops waiting for room; None: as the policy says.
-        self.deadline = deadline
-
-    def part(self, begin: int, end: int | None = None) -> Batch:
-        """Return a part of this batch, for the same call."""
-        contents, sizes, own_ids = self.contents.part(begin, end), self.sizes[begin:end], self.own_ids[begin:end]
-        return Batch(
-            priority=self.priority,
-            persistent=self.persistent,
-            contents=contents,
-            sizes=sizes,
-            own_ids=own_ids,
-            ids=self.ids,
-            transaction=self.transaction,
-            deadline=self.deadline,
-        )
-
-    def within(self, transaction: Transaction) -> Batch:
-        """Return this batch as a batch of a transaction, with ids of its own."""
-        batch = self.part(0)
-        batch.ids, batch.transaction = [], transaction
-        return batch
 
 
 class SendPipeline:
@@ -105,7 +47,7 @@ class SendPipeline:
     def confirm(self, batch: Batch) -> str:
         """Confirm one stored message and return its id."""
         if batch.transaction is None:
-            self._confirmer.confirm(self._parts.confirmer.read_journal_end())
+            self._confirmer.confirm_written()
         return batch.ids[0]
 
     def store(self, batch: Batch, full: StoreFull | None = None) -> Generator[Wait, None, None]:
@@ -113,47 +55,39 @@ class SendPipeline:
 
         full: the disk had just no room for it. A limited destination has given its reservation back, so admission
             begins again. Messages that the duplicate window knows need no room. In a transaction it is all or nothing,
-            and no message is given up. StoreFull: the ids say how many are stored.
+            and no message is diverted or dropped. StoreFull: the batch knows how many are stored.
         """
         limits = self._destination.limits
         if limits is None:
-            before = len(batch.ids)
             if full is None:
                 full = self._try_to_store(batch)
             if full is not None:
-                yield from self._wait_for_space(batch.part(len(batch.ids) - before), full)
+                yield from self._wait_for_space(batch, full)
             return
-        begin, sizes = 0, batch.sizes
-        while begin < len(sizes):
+        while (begin := batch.stored) < len(batch.sizes):
             self._parts.monitor.raise_if_closed()  # in the child of a fork nobody would ever make room
             end = begin + self._count_fresh(batch, begin)
             if end == begin:
                 stored_id = batch.own_ids[begin]
                 assert stored_id is not None
                 batch.ids.append(stored_id)
-                begin += 1
-                continue
-            begin = yield from self._store_admitted(limits, batch, begin, sizes[begin:end])
+            else:
+                yield from self._store_admitted(limits, batch, batch.sizes[begin:end])
 
     def _store_admitted(
-        self, limits: DestinationLimits, batch: Batch, begin: int, sizes: Sequence[int]
-    ) -> Generator[Wait, None, int]:
-        """Store as many of these messages as there is room for, or give up the first one.
-
-        Return where the rest of the batch begins.
-        """
+        self, limits: DestinationLimits, batch: Batch, sizes: Sequence[int]
+    ) -> Generator[Wait, None, None]:
+        """Store as many of the next messages, of these sizes, as there is room for; or divert or drop the first one."""
         reservation = Reservation()
         try:
             admitted = yield from self._admit(limits, sizes, reservation, batch)
-            end = begin + max(admitted, 1)
             if admitted:
-                yield from self._store_reserved(limits, reservation, batch.part(begin, end))
+                yield from self._store_reserved(limits, reservation, batch.next_part(admitted))
             else:
-                batch.ids.append(self._give_up(limits, batch.part(begin, end)))
+                batch.ids.append(self._divert_or_drop(limits, batch.next_part(1)))
         finally:
             with suppress(StoreFailed):  # an error of the send matters more than one of the release
                 limits.give_back(reservation)
-        return end
 
     def is_known(self, batch: Batch) -> bool:
         """Return whether the first message of a batch is stored already. Requires: no lock."""
@@ -173,14 +107,14 @@ class SendPipeline:
     ) -> Generator[Wait, None, int]:
         """Reserve room for as many messages as possible, at least one; return how many.
 
-        0: the first one is given up.
+        0: the first one is diverted or dropped.
         """
         if limits.drops and batch.transaction is None:
             return limits.admit_or_drop(sizes, reservation, self._drop_oldest)
         admitted = limits.admit_now(sizes, reservation, batch.deadline)
         if not admitted:
             # Publish first, because a sender may wait for its own messages to be acknowledged.
-            self._confirmer.confirm(self._parts.confirmer.read_journal_end())
+            self._confirmer.confirm_written()
             admitted = yield from limits.wait_for_room(sizes, reservation, self._confirmer.waker(), batch.deadline)
         return admitted
 
@@ -188,15 +122,14 @@ class SendPipeline:
         self, limits: DestinationLimits, reservation: Reservation, batch: Batch
     ) -> Generator[Wait, None, None]:
         """Store the admitted messages. In a transaction, the reservation lasts until its outcome."""
-        before = len(batch.ids)
         full = self._try_to_store(batch)
         if full is not None:
-            yield from self._wait_for_space(batch.part(len(batch.ids) - before), full)
+            yield from self._wait_for_space(batch, full)
         if batch.transaction is not None:
             batch.transaction.keep_room(limits, reservation)
 
     def _try_to_store(self, batch: Batch) -> StoreFull | None:
-        """Store a batch at once, or return the error if the disk has no room. The ids say how many are stored."""
+        """Store a batch at once, or return the error if the disk has no room. The batch knows how many are stored."""
         try:
             self.store_now(batch)
         except StoreFull as full:
@@ -204,22 +137,21 @@ class SendPipeline:
         return None
 
     def _wait_for_space(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, None]:
-        """Store a batch as soon as the disk has room for it, or raise the error if it never has."""
-        before = len(batch.ids)
+        """Store the rest of a batch as soon as the disk has room for it, or raise the error if it never has."""
+        rest, space = batch.rest(), self._parts.space
 
         def attempt() -> None:
-            self.store_now(batch.part(len(batch.ids) - before))
+            self.store_now(batch.rest())
 
-        space = self._parts.space
         line = space.line(batch.persistent is True)
-        yield from space.retry(line, self._destination, batch.sizes, full, batch.deadline, attempt, self._confirmer)
+        yield from space.retry(line, self._destination, rest.sizes, full, batch.deadline, attempt, self._confirmer)
 
     # ------------------------------------------------------------------ at once
 
     def store_now(self, batch: Batch) -> None:
         """Write one slice, or two at the end of a block; or leave it to the transaction.
 
-        StoreFull: the ids say how many are stored.
+        Requires: nothing of the batch is stored yet. StoreFull: the batch knows how many are stored.
         """
         parts = self._parts
         if batch.persistent is not True:
@@ -237,8 +169,9 @@ class SendPipeline:
             parts.slices.store_timed(lane, contents, batch.sizes, own_ids, ids)
         else:
             self._store_slices(lane, timestamp, batch)
-        if parts.message_store.is_checkpoint_urgent or len(parts.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
-            self._confirmer.confirm(parts.confirmer.read_journal_end())
+        is_sync_wanted = parts.syncs_always and parts.publisher.is_holding_too_many
+        if is_sync_wanted or parts.message_store.is_checkpoint_urgent:
+            self._confirmer.confirm_written()
 
     def _store_slices(self, lane: PersistentLaneState, timestamp: int, batch: Batch) -> None:
         parts = self._parts
@@ -257,7 +190,7 @@ class SendPipeline:
                 begin += len(part)
 
     def _store_non_persistent(self, batch: Batch) -> None:
-        """Add non-persistent messages one after the other. The ids say how many are stored."""
+        """Add non-persistent messages one after the other. If one has no room, the batch knows how many are stored."""
         parts, ids = self._parts, batch.ids
         lane = self._lane_of_non_persistent(batch)
         timestamp = parts.clock_ms()
@@ -284,8 +217,8 @@ class SendPipeline:
         """Remove waiting messages of so many bytes, if there are; return how many messages. Requires: the lock."""
         return self._parts.full_policy.drop_oldest(self._destination, messages, size_bytes)
 
-    def _give_up(self, limits: DestinationLimits, batch: Batch) -> str:
-        """Do with one message what the policy says, and return its id."""
+    def _divert_or_drop(self, limits: DestinationLimits, batch: Batch) -> str:
+        """Make the one message of a batch a dead letter, or drop it, as the policy says; return its id."""
         lane = self.ensure_lane(batch.priority)
         is_persistent = batch.persistent is True
         if not is_persistent:

@@ -1,86 +1,42 @@
 """Sender: the common base of Queue and Topic, with everything that sends.
 
-A send checks and encodes its arguments before it takes the lock. Then it goes one of two ways. A single message for
-which there is room is stored at once, by `_store_persistent`, `_store_non_persistent` or `_add_to_transaction`.
-Everything else is a Batch and goes by `_send_batch`, or by `send_many`: SendPipeline stores it, and waits if there is
-no room.
+A send checks and encodes its arguments before it takes the lock. Then it goes one of three ways:
+
+1. A single message for which there is room is stored at once, by `_store_persistent`, `_store_non_persistent` or
+   `_add_to_transaction`.
+2. A single message that these cannot store, such as one with a delay, is a Batch. If its destination has no limits,
+   `_send_batch` has the SendPipeline store it at once.
+3. Everything else goes in steps that may wait: a `send_many`, which Batching divides, and what found no room before.
+   SendPipeline stores each Batch.
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from typing import Final
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
-from ...store.errors import (
-    ArgumentError,
-    Closed,
-    ForebayError,
-    MessageTooLarge,
-    NestedCall,
-    SettingsError,
-    StoreFull,
-    argument_error,
-)
+from ...store.errors import ArgumentError, Closed, ForebayError, NestedCall, SettingsError, StoreFull, argument_error
 from ...store.format.contents import Contents
-from ...store.format.message_properties import (
-    GROUP_BYTES_MAX,
-    encode_headers,
-    encode_headers_of_each,
-    encode_properties,
-)
-from ...store.format.record import SLICE_CONTENT_BYTES_MAX
-from ...store.format.times import has_times
 from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
 from ...store.numbering import PRIORITIES
 from ..admission.limits import Wait
-from ..config.checks import AT_ONCE, deadline_after
+from ..config.checks import deadline_after
 from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
 from ..core.model.lifecycle import Lifecycle
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
-from .send_pipeline import Batch, SendPipeline, checked_non_persistent, checked_priority
+from .batching import Batch, Batching
+from .encoding import as_bytes, encoded_headers, encoded_message, encoded_properties
+from .send_pipeline import SendPipeline, checked_non_persistent, checked_priority
 from .sender_parts import SenderParts
 
 PUBLIC: Final = ("name", "send", "send_many")
 """The public names of every sender. Queue and Topic add theirs."""
-
-
-def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
-    """Encode the properties of a message. SettingsError for invalid headers, id, group or producer."""
-    if type(headers) is not dict and headers is not None and not isinstance(headers, Mapping):
-        raise ArgumentError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
-    if message_id is not None and (not isinstance(message_id, str) or not message_id):
-        raise argument_error(f"a message id must be a non-empty str, not {type(message_id).__name__}", message_id, str)
-    if group is not None and (
-        not isinstance(group, str) or not 1 <= len(group.encode(errors="replace")) <= GROUP_BYTES_MAX
-    ):
-        raise argument_error(
-            f"a group must be a str of 1 to {GROUP_BYTES_MAX} bytes of UTF-8, not {reprlib.repr(group)}", group, str
-        )
-    if producer is not None and (not isinstance(producer, str) or not producer):
-        raise argument_error(f"a producer must be a non-empty str, not {type(producer).__name__}", producer, str)
-    return encode_properties(headers, message_id, group, producer if message_id is not None else None)
-
-
-def encoded_headers(headers: object) -> bytes:
-    """Encode the properties of a message that has only headers. SettingsError for invalid ones."""
-    return encode_headers(headers) if type(headers) is dict else encoded_properties(headers, None)
-
-
-def as_bytes(body: object) -> bytes:
-    """Return a copy of a bytes-like body. ArgumentError for anything else."""
-    if isinstance(body, bytes):  # an instance of a subclass
-        return bytes(memoryview(body))
-    try:
-        view = memoryview(body)  # type: ignore[arg-type]
-    except (TypeError, ValueError, BufferError):
-        raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first") from None
-    return view.tobytes()
 
 
 class Sender:
@@ -101,7 +57,7 @@ class Sender:
         """
         self._sender_parts = parts
         self._destination = destination
-        self._confirmer: Confirmer = confirmer if confirmer is not None else parts.confirmer
+        self._confirmer: Confirmer = confirmer if confirmer is not None else parts.thread_confirmer
         self._limits = destination.limits
 
     def _make_pipeline(self) -> SendPipeline:
@@ -130,7 +86,7 @@ class Sender:
         persistent: bool = True,
         group: str | None = None,
         expires_in: float | None = None,
-        delay: float = AT_ONCE,
+        delay: float = NO_DELAY,
         producer: str | None = None,
         timeout: float | None = None,
         retain: bool | str = False,
@@ -162,7 +118,7 @@ class Sender:
         # What the ways below can't store: a delay, a retained message, a lifetime in a transaction or of a message that
         # is not persistent.
         if (
-            (delay is not AT_ONCE and delay != 0.0)
+            (delay is not NO_DELAY and delay != 0.0)
             or retain is not False
             or (expires_in is not None and (transaction is not None or persistent is not True))
             or (
@@ -189,7 +145,7 @@ class Sender:
             now_ms, _, expires_at, lifetime = parts.lifetimes.from_now(expires_in)
             properties = lifetime + properties
         if len(body) + len(properties) > parts.max_message_bytes:
-            raise self._too_large(len(body) + len(properties))
+            raise parts.too_large(len(body) + len(properties))
         if transaction is not None or (message_id is not None and self._destination.has_duplicate_window):
             if transaction is not None and persistent is True:
                 contents = Contents([properties], [body])
@@ -377,14 +333,13 @@ class Sender:
 
         A destination that was closed or deleted as inactive is opened or made anew for it.
         """
-        before = len(batch.ids)
         if isinstance(refused, Closed):
             yield from self._store_in_reopened(batch, refused)
             return
         try:
             yield from self._make_pipeline().store(batch, refused)
         except Closed as error:
-            yield from self._store_in_reopened(batch.part(len(batch.ids) - before), error)
+            yield from self._store_in_reopened(batch.rest(), error)
 
     def _store_in_reopened(self, batch: Batch, refused: Closed) -> Generator[Wait, None, None]:
         """Store a batch, in steps, in the destination that replaces one that was closed or deleted as inactive."""
@@ -422,10 +377,11 @@ class Sender:
             raise ArgumentError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         checked = self.checked_transaction(transaction) if transaction is not None else None
         before, was_persistent = len(ids), True
+        batching = Batching(self._sender_parts, ids, checked, deadline, self._prepare_groups)
         try:
-            for batch in self._batches(messages, ids, checked, deadline):
+            for batch in batching.batches(messages):
                 if was_persistent and not batch.persistent and len(ids) > before:
-                    self._confirm_all()  # messages that need no sync must not overtake those that do
+                    self._confirmer.confirm_written()  # messages that need no sync must not overtake those that do
                 was_persistent = bool(batch.persistent)
                 yield from self._store_steps(batch)
         except ForebayError as error:
@@ -435,114 +391,14 @@ class Sender:
             # Confirm even if the caller's generator raised: these messages are as safe as if they had been sent one by
             # one.
             if ids and checked is None and self._sender_parts.monitor.lock.failure is None:
-                self._confirm_all()
-
-    def _confirm_all(self) -> None:
-        """Confirm what this thread, or this tick of the loop, has written."""
-        self._confirmer.confirm(self._sender_parts.confirmer.read_journal_end())
-
-    def _batches(
-        self, messages: Iterable[Any], ids: list[str], transaction: Transaction | None, deadline: float | None
-    ) -> Generator[Batch, None, None]:
-        """Encode messages and yield them as slices: each of one priority, and all persistent or none."""
-        batch = self._new_batch(ids, transaction, deadline)
-        size_bytes, slice_messages, was_timed = 0, self._sender_parts.slice_messages_max, False
-        any_group = False
-        if type(messages) is list:
-            sent = yield from self._batches_alike(messages, ids, transaction, deadline)
-            messages = messages[sent:]
-        for message in messages:
-            properties, body, group, message_id = self._encoded(message, transaction)
-            # What decides about its slice is read once, because another thread may set it meanwhile.
-            is_timed, its_priority, its_persistence = has_times(properties), message.priority, message.persistent
-            size = len(properties) + len(body)
-            is_full = len(batch.contents) >= slice_messages or size_bytes + size > SLICE_CONTENT_BYTES_MAX
-            if batch.contents and (
-                is_full
-                or its_priority is not batch.priority  # True and 1.0 equal 1, and are refused
-                or its_persistence is not batch.persistent
-                or is_timed is not was_timed  # messages with times are slices of their own
-            ):
-                yield self._prepared(batch, any_group=any_group)
-                batch, size_bytes, any_group = self._new_batch(ids, transaction, deadline), 0, False
-            batch.priority, batch.persistent, was_timed = its_priority, its_persistence, is_timed
-            batch.contents.append(properties, body)
-            batch.sizes.append(size)
-            batch.own_ids.append(message_id)
-            size_bytes += size
-            if group is not None:
-                any_group = True
-        if batch.contents:
-            yield self._prepared(batch, any_group=any_group)
-
-    def _new_batch(self, ids: list[str], transaction: Transaction | None, deadline: float | None) -> Batch:
-        """Return a batch without messages. Their priority and persistence are checked with the slice."""
-        return Batch(
-            priority=DEFAULT_PRIORITY,
-            persistent=True,
-            contents=Contents([], []),
-            sizes=[],
-            own_ids=[],
-            ids=ids,
-            transaction=transaction,
-            deadline=deadline,
-        )
-
-    def _batches_alike(
-        self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
-    ) -> Generator[Batch, None, int]:
-        """Yield slices of messages that have only a body, headers and a lifetime.
-
-        All messages of a slice have the same lifetime. Return how many of the first messages are such.
-        """
-        parts = self._sender_parts
-        slice_messages, size_max = parts.slice_messages_max, parts.max_message_bytes
-        # If all together fit into one slice, none of them is too large.
-        whole_max = min(size_max, SLICE_CONTENT_BYTES_MAX)
-        sent = 0
-        # Of messages[sent:], encoded already: they did not fit into the last slice.
-        left = Contents([], [])
-        while sent < len(messages):
-            part = messages[sent + len(left) : sent + slice_messages]
-            if not _are_messages(part):
-                break
-            first = messages[sent]
-            priority: object = first.priority
-            expires_in: object = first.expires_in
-            lifetime = parts.lifetimes.field(expires_in) if expires_in is not None else b""
-            contents = _contents_alike(part, first, lifetime)
-            if len(contents) < len(part):
-                break
-            if left:
-                contents = left.followed_by(contents)
-                left = Contents([], [])
-            sizes = contents.lengths()
-            size = sum(sizes)
-            if size > whole_max:
-                if size > size_max and max(sizes) > size_max:
-                    break
-                # The rest is encoded anew if it has another lifetime by then.
-                left = _cut_slice(contents, sizes, size, keeps_rest=expires_in is None)
-                sizes = sizes[: len(contents)]
-            yield Batch(
-                priority=priority,
-                persistent=True,
-                contents=contents,
-                sizes=sizes,
-                own_ids=[None] * len(sizes),
-                ids=ids,
-                transaction=transaction,
-                deadline=deadline,
-            )
-            sent += len(sizes)
-        return sent
+                self._confirmer.confirm_written()
 
     # ------------------------------------------------------------------ what is stored of a message
 
     def _batch_of(self, message: Message, transaction: object, deadline: float | None) -> Batch:
         """Return a batch of one message; encode it and check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
-        properties, body, group, message_id = self._encoded(message, checked)
+        properties, body, group, message_id = encoded_message(self._sender_parts, message, checked is not None)
         batch = Batch(
             priority=message.priority,
             persistent=message.persistent,
@@ -553,7 +409,9 @@ class Sender:
             transaction=checked,
             deadline=deadline,
         )
-        return self._prepared(batch, any_group=group is not None)
+        if group is not None:
+            self._prepare_groups(batch)
+        return batch
 
     def _batch_of_one(
         self,
@@ -578,44 +436,13 @@ class Sender:
             deadline=self._deadline(timeout),
         )
 
-    def _encoded(self, message: Any, transaction: Transaction | None) -> tuple[bytes, bytes, str | None, str | None]:
-        """Return properties and body of a message as they are stored, and the group and the id in them.
+    def _prepare_groups(self, batch: Batch) -> None:
+        """Prepare the queue for a batch in which messages have groups, unless it is prepared already.
 
-        Each is read once, because another thread may set it meanwhile. MessageTooLarge, SettingsError.
+        The queue stays as it was if the batch will be refused: for its priority or persistence (ArgumentError,
+        SettingsError), or later with a TransactionError, because the transaction has ended.
         """
-        if not issubclass(type(message), Message):
-            raise ArgumentError(f"send_many takes Message objects, not {type(message).__name__}")
-        body, headers, message_id = message.body, message.headers, message.message_id
-        if type(body) is not bytes:
-            body = as_bytes(body)
-        producer, group = message.producer, message.group
-        if group is not None or message_id is not None or producer is not None:
-            properties = encoded_properties(headers, message_id, group, producer)
-        elif headers is not None:
-            properties = encoded_headers(headers)
-        else:
-            properties = b""
-        delay, expires_in = message.delay, message.expires_in
-        if delay != 0.0 or expires_in is not None:
-            properties = (
-                self._sender_parts.lifetimes.times(expires_in, delay, is_relative=transaction is not None) + properties
-            )
-        if len(body) + len(properties) > self._sender_parts.max_message_bytes:
-            raise self._too_large(len(body) + len(properties))
-        return properties, body, group, message_id
-
-    def _prepared(self, batch: Batch, *, any_group: bool) -> Batch:
-        """Return a batch, for which the queue is prepared if any of its messages has a group."""
-        if any_group:
-            self._use_groups(batch.priority, batch.persistent, batch.transaction)
-        return batch
-
-    def _use_groups(self, priority: object, persistent: object, transaction: Transaction | None) -> None:
-        """Prepare the queue for its first message with a group, which is checked but for these arguments of it.
-
-        The queue stays as it was if the message will be refused for one of them: ArgumentError, SettingsError, or later
-        a TransactionError, because the transaction has ended.
-        """
+        priority, persistent, transaction = batch.priority, batch.persistent, batch.transaction
         if self._destination.has_message_groups or (transaction is not None and not transaction.is_open):
             return
         if persistent is True:
@@ -635,11 +462,6 @@ class Sender:
 
     def _deadline(self, timeout: object) -> float | None:
         return deadline_after(timeout, self._sender_parts.monitor.monotonic()) if timeout is not None else None
-
-    def _too_large(self, size: int) -> MessageTooLarge:
-        parts = self._sender_parts
-        limit = "max_message_bytes" if parts.is_limited_by_setting else "memory_limit"
-        return MessageTooLarge(size, parts.max_message_bytes, limit)
 
     # ------------------------------------------------------------------ destinations that were closed, or deleted
 
@@ -682,73 +504,3 @@ class Sender:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-
-def _are_messages(part: list[Any]) -> bool:
-    """Return whether each is a Message, and not of a class that inherits from it."""
-    for message in part:
-        if type(message) is not Message:
-            return False
-    return True
-
-
-def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> Contents:
-    """Return what is stored of each message that differs from the first one only in headers and body.
-
-    If there are others among them, the contents are fewer, and without headers.
-
-    lifetime: the encoded field of the first message.
-    """
-    priority: object = first.priority
-    expires_in: object = first.expires_in
-    bodies = [
-        body
-        for message in part
-        if type(body := message.body) is bytes  # read once: another thread may set it
-        and message.message_id is None
-        and message.producer is None
-        and message.group is None
-        and (
-            message.expires_in is expires_in or (type(message.expires_in) is float and message.expires_in == expires_in)
-        )
-        and (message.delay is NO_DELAY or message.delay == 0.0)
-        and message.persistent is True
-        and message.priority is priority  # one object, as small ints are; True and 1.0 equal 1, and are refused
-    ]
-    headers: list[Headers | None] = [message.headers for message in part]
-    # A count compares each dict with None, so the first one is asked before.
-    if len(bodies) < len(part) or not part or (headers[0] is None and headers.count(None) == len(part)):
-        return Contents([lifetime] * len(bodies), bodies)
-    encoded = encode_headers_of_each(headers, lifetime)
-    if encoded is None:
-        encoded = [lifetime if each is None else lifetime + encoded_properties(each, None) for each in headers]
-    return Contents(encoded, bodies)
-
-
-def _cut_slice(contents: Contents, sizes: list[int], size: int, *, keeps_rest: bool) -> Contents:
-    """Cut contents of these sizes behind one slice; return what makes the next one: no more, as the caller may wait.
-
-    size: of all together.
-    """
-    end = _slice_end(sizes, size)
-    rest_end = end
-    if keeps_rest:
-        rest_sizes = sizes[end:]
-        rest_end += _slice_end(rest_sizes, sum(rest_sizes))
-    return contents.cut(end, rest_end)
-
-
-def _slice_end(sizes: list[int], size: int) -> int:
-    """Return how many of the first messages, of these sizes, make a slice: at least one, however large.
-
-    size: of all together. If all are of one size it looks only at those behind the slice; else it goes on from there.
-    """
-    end = min(SLICE_CONTENT_BYTES_MAX * len(sizes) // max(size, 1), len(sizes))
-    size -= sum(sizes[end:])
-    while size > SLICE_CONTENT_BYTES_MAX:
-        end -= 1
-        size -= sizes[end]
-    while end < len(sizes) and size + sizes[end] <= SLICE_CONTENT_BYTES_MAX:
-        size += sizes[end]
-        end += 1
-    return max(end, 1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...store.errors import MessageTooLarge
 from ...store.message_store import MessageStore
-from ..config.settings import Settings
 from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
 from ..core.owners import DestinationOwners
@@ -18,7 +18,10 @@ from .space_lines import SpaceLines
 
 
 class SenderParts:
-    """The parts that all senders of an open store share. The state lock guards what changes."""
+    """The parts that all senders of an open store share, and the largest size of a message.
+
+    Each send reads that size here, and it follows the memory limit. The state lock guards it.
+    """
 
     def __init__(
         self,
@@ -26,7 +29,7 @@ class SenderParts:
         monitor: Monitor,
         message_store: MessageStore,
         publisher: Publisher,
-        confirmer: ThreadConfirmer,
+        thread_confirmer: ThreadConfirmer,
         destinations: DestinationOwners,
         lifetimes: Lifetimes,
         slices: SliceWriter,
@@ -36,15 +39,20 @@ class SenderParts:
         transactions: TransactionRegistry,
         timed: TimedLanes,
         slice_messages_max: int,
-        settings: Settings,
+        max_message_bytes: int,
+        memory_limit_bytes: int,
     ) -> None:
-        """Make the one SenderParts of a store. slice_messages_max: most messages that a send writes in one slice."""
+        """Make the one SenderParts of a store.
+
+        slice_messages_max: most messages that a send writes in one slice.
+        max_message_bytes, memory_limit_bytes: the settings of these names, as bytes.
+        """
         self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
         # Adds persistent messages to the `destination_lane` of a LaneState, of which it is the `backing_store` too.
         self.message_store = message_store
         self.publisher = publisher
-        self.confirmer = confirmer
+        self.thread_confirmer = thread_confirmer
         self.syncs_always = self.publisher.syncs_always
         self.lanes = destinations.lanes
         self.message_group_queues = destinations.message_group_queues
@@ -57,12 +65,17 @@ class SenderParts:
         self.full_policy = full_policy
         self.fan_out_opener = fan_out_opener
         self.transactions = transactions
-        # Keeps messages with a delay or an expiry.
+        # Knows the lanes that have messages with a delay or an expiry.
         self.timed = timed
         self.slice_messages_max = slice_messages_max
-        self.limit_messages(settings)
+        self.limit_messages(max_message_bytes, memory_limit_bytes)
 
-    def limit_messages(self, settings: Settings) -> None:
+    def limit_messages(self, max_message_bytes: int, memory_limit_bytes: int) -> None:
         """Set how large a message may be. Requires: the lock, or that there is no other user yet."""
-        self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
-        self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
+        self.max_message_bytes = min(max_message_bytes, memory_limit_bytes)
+        self.is_limited_by_setting = max_message_bytes <= memory_limit_bytes
+
+    def too_large(self, size_bytes: int) -> MessageTooLarge:
+        """Return the error for a message of this size."""
+        limit = "max_message_bytes" if self.is_limited_by_setting else "memory_limit"
+        return MessageTooLarge(size_bytes, self.max_message_bytes, limit)

@@ -12,7 +12,7 @@ from ...store.maintenance.cleanup import Cleanup
 from ..admission.limits import LimitedDestination, Wait
 from ..admission.space_line import SpaceLine
 from ..config.policies import Policies
-from ..core.confirmer import Confirmer, ThreadConfirmer
+from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 
 
@@ -24,7 +24,6 @@ class SpaceLines:
         monitor: Monitor,
         cleanup: Cleanup,
         overflow: Overflow,
-        thread_confirmer: ThreadConfirmer,
         policies: Policies,
         ask_for_cleanup: Callable[[], bool],
     ) -> None:
@@ -32,7 +31,6 @@ class SpaceLines:
         self._monitor = monitor
         self._cleanup = cleanup
         self._overflow = overflow
-        self._thread_confirmer = thread_confirmer
         self._ask_for_cleanup = ask_for_cleanup
         self.journal = SpaceLine(monitor.lock, monitor.monotonic, policies)
         self.tmp_storage = SpaceLine(monitor.lock, monitor.monotonic, policies)
@@ -76,7 +74,7 @@ class SpaceLines:
                 full = again
         gives_up_at = line.deadline(destination, full, deadline)
         # Publish first, because a sender may wait for its own messages to be acknowledged.
-        confirmer.confirm(self._thread_confirmer.read_journal_end())
+        confirmer.confirm_written()
         waiting = line.new_waiter(destination, sizes, full, gives_up_at, waker)
         try:
             with self._monitor.lock, self._monitor.all_or_broken:

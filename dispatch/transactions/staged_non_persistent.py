@@ -13,7 +13,7 @@ from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, with_times
 from ..admission.duplicate_windows import DuplicateWindows
 from ..core.model.destination import ConsumedDestination
-from ..core.publisher import DeferredMessage, Publisher
+from ..core.publisher import Publisher, UnpublishedNonPersistent
 from .transaction_memory import TransactionMemory
 
 KEPT_CHARGE_BYTES: Final = 448
@@ -34,7 +34,7 @@ class NonPersistentTarget(Protocol):
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes) -> int: ...
 
 
-class _Kept(DeferredMessage):
+class _Kept(UnpublishedNonPersistent):
     """One non-persistent message. It stays in RAM until its transaction is committed and the message is published."""
 
     def __init__(

@@ -61,9 +61,9 @@ class Staging:
         return StagedAcks(self._dispatch_area, self._redelivery, branch)
 
     @property
-    def postponed_bytes(self) -> int:
+    def unpublished_bytes(self) -> int:
         """Return the charge of committed non-persistent messages to be published. O(messages). Requires: the lock."""
-        return sum(message.charge_bytes for _, message in self._publisher.postponed)
+        return self._publisher.non_persistent_bytes
 
 
 class PropertyStaging:

@@ -93,5 +93,5 @@ class TransactionRegistry:
         held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
         bodies = sum(map(content_bytes, held))
         own = sum(transaction.counted_bytes for transaction in self.undecided.values())
-        own += self._parts.staging.postponed_bytes
+        own += self._parts.staging.unpublished_bytes
         return own, bodies + OVERHEAD_BYTES * len(held)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from ...dispatch.config.checks import check_name
-from ...dispatch.producer.sender import encoded_properties
+from ...dispatch.producer.encoding import encoded_properties
 from ...store.errors import SettingsError
 from ...store.format.message_properties import NESTING_MAX
 from ...store.ingest.part import PRIORITY_MAX, TIMESTAMP_MAX

@@ -287,7 +287,7 @@ def waiting(consumer: Consumer) -> int:
 
 def waits_for_credit(consumer: Consumer) -> bool:
     with inside(consumer).lock:
-        return consumer.waits.is_for_credit
+        return consumer.waits.waits_for_credit
 
 
 def test_a_take_that_waits_is_woken_by_a_send(bay: Forebay) -> None:

@@ -200,7 +200,7 @@ def unknown_classes(text: str) -> list[str]:
 
 
 def test_a_class_of_one_word_that_is_not_there_is_found() -> None:
-    planted = "`Publisher` has `Postponed` in `Publisher.postponed`, not in `Publisher.delayed` or `Delivery.gone()`"
+    planted = "`Publisher` has `Postponed` in `Publisher.unpublished`, not in `Publisher.delayed` or `Delivery.gone()`"
     assert unknown_classes(planted) == ["Postponed", "Publisher.delayed", "Delivery.gone"]
 
 

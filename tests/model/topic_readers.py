@@ -199,7 +199,7 @@ class TopicReaders(StateMachine):
             self.store.audit()
         self.loading = None
         if self.random.random() < 0.2:
-            self.store.loader.give_up(load)
+            self.store.loader.abandon_interrupted(load)
             return
         if not is_read:
             self.store.loader.read(load)

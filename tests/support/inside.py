@@ -28,6 +28,8 @@ from forebay.dispatch.admin.dead_letters import DeadLetterMover
 from forebay.dispatch.admission.duplicate_windows import DuplicateWindows
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.consumer.consumer import Consumer
+from forebay.dispatch.consumer.consumer_registry import ConsumerRegistry
+from forebay.dispatch.consumer.ending import ConsumerEnding
 from forebay.dispatch.core.areas.dispatch_area import DispatchArea
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
@@ -58,6 +60,7 @@ from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.loading.eager import EagerLoader
 from forebay.dispatch.loading.warmer import CacheWarmer
 from forebay.dispatch.planning.recorder import Recorder
+from forebay.dispatch.producer.sender_parts import SenderParts
 from forebay.dispatch.producer.space_lines import SpaceLines
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
@@ -305,8 +308,18 @@ class Inside:
     @property
     def message_limit(self) -> tuple[int, bool]:
         """Return the largest size of a message, and whether a setting rather than the memory limit says so."""
-        parts = self.__layers.clients.sender_parts
-        return parts.max_message_bytes, parts.is_limited_by_setting
+        return self.sender_parts.max_message_bytes, self.sender_parts.is_limited_by_setting
+
+    @property
+    def sender_parts(self) -> SenderParts:
+        return self.__layers.clients.sender_parts
+
+    @property
+    def ending(self) -> ConsumerEnding:
+        """What ends consumers of the store that are not exclusive."""
+        redelivery_layer, dispatch_area = self.__layers.redelivery_layer, self.dispatch_area
+        registry = ConsumerRegistry(self.consumer_memory, redelivery_layer.deadlines, redelivery_layer.redelivery)
+        return ConsumerEnding(self.__engine.monitor, dispatch_area, registry)
 
     @property
     def unpublished(self) -> Any:
@@ -332,7 +345,8 @@ class Inside:
 
     def journal_end(self) -> int:
         """Return where the journal ends, as writers see it."""
-        return self.__layers.core.confirmer.read_journal_end()
+        with self.__engine.monitor.lock:
+            return self.__layers.core.confirmer.journal_end
 
     def step(self) -> int:
         return self.__engine.step()
@@ -352,9 +366,9 @@ class Inside:
     def lock_is_free(self) -> None:
         assert not self.__engine.monitor.lock.is_owned()
 
-    def run_postponed_calls(self) -> None:
-        """Run calls that were postponed because they came from inside another call, as the background does."""
-        if self.__engine.monitor.postponed_calls:
+    def run_nested_calls(self) -> None:
+        """Run calls that came from inside another call and were left, as the background does."""
+        if self.__engine.monitor.nested_calls:
             self.__engine.monitor.run_deferred()
 
     def call_ready(self) -> None:

@@ -1,7 +1,8 @@
 """Reclaim: which lists and caches give memory back when it is wanted, and in which order.
 
-What of that a store could decide otherwise is in memory_rule.py, and how much each list should hold in watermarks.py. A
-message that leaves RAM is still on disk, so a crash changes nothing. The Watermarks have the lists.
+What of that a store could decide otherwise is in memory_rule.py, and how much each list should hold in watermarks.py.
+A persistent message that leaves RAM is still in the journal. A non-persistent one is written to tmp-storage, which a
+crash loses as it loses RAM. The Watermarks have the lists.
 """
 
 from __future__ import annotations

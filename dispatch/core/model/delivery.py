@@ -429,7 +429,9 @@ class Delivery:
     held_group: str | None
     """The group of a lazy delivery that an AssigningDistribution made; not set in other deliveries."""
     is_seen: bool
-    """True once the body or the headers were looked at, or iteration handed the delivery out; not set before."""
+    """True once the body or the headers were looked at, iteration handed it out, or a `with` block of it began; not set
+    before.
+    """
 
     def __init__(
         self,
@@ -613,7 +615,9 @@ def content_bytes(delivery: Delivery) -> int:
 
 
 def is_seen(delivery: Delivery) -> bool:
-    """Return whether the host looked at the body or headers of a delivery, or an iteration handed it out."""
+    """Return whether the host looked at the body or headers of a delivery, had it from an iteration, or began a `with`
+    block of it.
+    """
     return getattr(delivery, "is_seen", False)
 
 

@@ -25,7 +25,7 @@ class Load(Generic[ListT]):
         "target",
         "runs",
         "last",
-        "is_scan",
+        "needs_matching",
         "is_return",
         "is_needed",
         "purge_count",
@@ -48,7 +48,7 @@ class Load(Generic[ListT]):
         target: ListT,
         runs: list[tuple[int, int]],
         *,
-        is_scan: bool,
+        needs_matching: bool,
         is_return: bool,
         is_needed: bool,
         needed_claims: bool,
@@ -62,8 +62,9 @@ class Load(Generic[ListT]):
         self.runs = runs
         # The last sequence to load. Parts of the runs behind it are left out.
         self.last = runs[-1][1]
-        # Whether the selector must still be evaluated: the runs come from behind the frontier, or have come back.
-        self.is_scan = is_scan
+        # Whether its messages must still be matched with the selector, if there is one: the runs come from behind the
+        # frontier, or have come back.
+        self.needs_matching = needs_matching
         # Whether the runs are of messages that came back.
         self.is_return = is_return
         # Whether a consumer waits for it. Then messages that memory can't hold become lazy; else the load is cut.

@@ -18,7 +18,7 @@ from ..areas.target_lists import TargetLists
 from ..model.destination import LaneState
 from .delayed_redelivery import DelayedRedelivery
 
-RUN_MESSAGES_MAX: Final = (1 << 32) - 1
+ACK_RUN_MESSAGES_MAX: Final = (1 << 32) - 1
 """Most messages that one run of an ack record can name."""
 
 
@@ -59,7 +59,7 @@ class Removals:
             if taken is not None and taken[0] == begin:
                 begin = taken[1] + 1
                 continue
-            last = min(end, begin + RUN_MESSAGES_MAX, taken[0] if taken is not None else end) - 1
+            last = min(end, begin + ACK_RUN_MESSAGES_MAX, taken[0] if taken is not None else end) - 1
             yield begin, last
             begin = last + 1
 

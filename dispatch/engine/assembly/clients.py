@@ -74,7 +74,6 @@ def make_clients(
         foundation.monitor,
         store_layer.directory.cleanup,
         store_layer.overflow,
-        core.confirmer,
         foundation.policies,
         foundation.background_requests.ask_for_cleanup,
     )
@@ -135,7 +134,7 @@ def _make_sender_parts(
         monitor=monitor,
         message_store=message_store,
         publisher=core.publisher,
-        confirmer=core.confirmer,
+        thread_confirmer=core.confirmer,
         destinations=destinations,
         lifetimes=Lifetimes(now_ms),
         slices=SliceWriter(monitor, message_store, now_ms, core.publisher, redelivery_layer.timed, store_layer.windows),
@@ -153,5 +152,6 @@ def _make_sender_parts(
         transactions=core.transactions,
         timed=redelivery_layer.timed,
         slice_messages_max=slice_messages_max,
-        settings=foundation.settings,
+        max_message_bytes=foundation.settings.max_message_size_bytes,
+        memory_limit_bytes=foundation.settings.memory_limit_bytes,
     )

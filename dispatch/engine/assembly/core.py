@@ -49,7 +49,7 @@ class CoreLayer:
         """Return the charges for messages on their way: unsynced, in transactions, or being loaded into the cache."""
         transactions_bytes, held_bytes = self.transactions.audit()
         return {
-            holder_names.UNSYNCED: self.publisher.charge_bytes,
+            holder_names.UNSYNCED: self.publisher.audit(),
             holder_names.TRANSACTIONS: transactions_bytes,
             holder_names.DISPATCH_AREA: held_bytes,
             holder_names.HEAD_QUEUE_CACHE: self.warmer.loading_bytes,

@@ -25,8 +25,8 @@ from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.monitor import Monitor
 from ..subscription_state import SubscriptionLaneState, SubscriptionState
 
-RUN_MESSAGES_MAX: Final = 512
-RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2
+READ_RUN_MESSAGES_MAX: Final = 512
+READ_RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2
 UNMATCHED_RUNS_MAX: Final = 1024
 UNMATCHED_MESSAGES_MAX: Final = 65_536
 EXAMINERS_MAX: Final = 16
@@ -155,10 +155,10 @@ class UnmatchedAcker:
         survey = candidate.survey(first)
         lengths = pending_lane.lengths(first, last)
         total = sum(lengths)
-        while total > RUN_BYTES_MAX and len(lengths) > 1:
+        while total > READ_RUN_BYTES_MAX and len(lengths) > 1:
             total -= lengths.pop()
         last = first + len(lengths) - 1
-        if total > RUN_BYTES_MAX:
+        if total > READ_RUN_BYTES_MAX:
             return _Run(lane, {lane: first}, first, last, [], 0, survey)
         regions = self._message_store.plan(pending_lane, [(first, last)])
         charge = total + max(region.length for region in regions)
@@ -198,4 +198,4 @@ def _unexamined(lane: SubscriptionLaneState) -> tuple[int, int] | None:
     begin = lane.examined
     for selector_group in lane.subscription.selector_groups.values():
         begin = max([begin, *(target.frontier for target in selector_group.lists if target.lane is lane)])
-    return lane.subscription_lane.pending_run(begin, RUN_MESSAGES_MAX)
+    return lane.subscription_lane.pending_run(begin, READ_RUN_MESSAGES_MAX)

@@ -183,7 +183,7 @@ def test_who_comes_before_those_who_wait_know_of_room_is_refused_by_the_limit(on
     queue.send(b"1")
     first = waiting_sender(bay, lambda: queue.send(b"2"))
     with queue.subscribe() as consumer:
-        consumer.waits.is_told_of_acks = False  # so that its ack tells nobody of the room
+        consumer.waits.acks_wake_somebody = False  # so that its ack tells nobody of the room
         consumer.ack(consumer.take())
         with pytest.raises(StoreFull, match="max_messages=1"):
             queue.send(b"3", timeout=0.0)

@@ -90,10 +90,10 @@ class Contended(deque[Callable[[], object]]):
         return super().__len__() + 1
 
 
-def test_two_threads_that_make_calls_which_were_postponed_lose_none() -> None:
+def test_two_threads_that_make_nested_calls_lose_none() -> None:
     bay = SimulatedBay()
     made: list[int] = []
     monitor = bay.bay.queue("orders").monitor
-    monitor.postponed_calls = Contended([lambda: made.append(1), lambda: made.append(2)])
+    monitor.nested_calls = Contended([lambda: made.append(1), lambda: made.append(2)])
     monitor.run_deferred()
     assert made == [1, 2]

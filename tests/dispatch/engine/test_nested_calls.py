@@ -174,7 +174,7 @@ def test_a_close_between_any_two_lines_of_a_send_a_take_and_an_ack_hangs_nowhere
             pass  # closed between take and ack
         if done:
             bay.lock_is_free()
-            bay.run_postponed_calls()
+            bay.run_nested_calls()
             with pytest.raises(Closed):
                 queue.send(b"3")
         nth += 3
@@ -196,7 +196,7 @@ def test_a_consumer_closed_between_any_two_lines_of_another_ones_calls_is_closed
             consumer.ack(consumer.take())
 
         done = at_each_place_of_the_store(traffic, other.close, nth)
-        bay.run_postponed_calls()
+        bay.run_nested_calls()
         with pytest.raises(Closed) if done else pytest.MonkeyPatch.context():
             other.take()
         assert len(held) == 1
@@ -222,7 +222,7 @@ def test_a_finalizer_that_closes_its_consumer_inside_a_call_hangs_nothing() -> N
         with bay.lock:
             gc.collect()
         queue.send(b"x")
-    bay.run_postponed_calls()
+    bay.run_nested_calls()
     assert bay.bay.statistics().destinations["orders"].consumers == 0
     bay.check()
 

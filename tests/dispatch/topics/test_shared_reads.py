@@ -9,7 +9,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
-from forebay.dispatch.topics.subscriptions.unmatched import RUN_BYTES_MAX
+from forebay.dispatch.topics.subscriptions.unmatched import READ_RUN_BYTES_MAX
 
 KIB = 1024
 SEED = 7
@@ -89,7 +89,7 @@ def test_what_different_selectors_do_not_match_is_read_once_and_kept_by_nobody()
     before = bay.reads
     for _ in range(2000):
         bay.bay.step()
-    assert bay.reads - before < 2 * BACKLOG * KIB / RUN_BYTES_MAX
+    assert bay.reads - before < 2 * BACKLOG * KIB / READ_RUN_BYTES_MAX
     depths = {name: found.depth for name, found in bay.bay.topic("prices").statistics().subscriptions.items()}
     assert depths == {f"s{number}": 100 * number if number % 2 else 0 for number in range(10)} | {"late": 0}
     bay.check()
@@ -359,7 +359,7 @@ def test_a_load_that_is_given_up_when_nobody_subscribes_any_more_leaves_nothing(
         load = bay.loader.begin(target, is_needed=False)
     assert load is not None and load.from_cache
     consumers.pop().close()
-    bay.loader.give_up(load)
+    bay.loader.abandon_interrupted(load)
     assert bay.bay.statistics().memory.holders["pending_cache"] == 0
     bay.check()
 

@@ -188,7 +188,7 @@ DISPATCH_BUGS = (
     Bug(
         "a consumer that drains leaves its waiting takes waiting",
         "ConsumerEnding._stop_taking",
-        "waits.wake_takes(consumer.selector_group)\nconsumer.wake_outside()",
+        "consumer.waits.wake_takes(consumer.selector_group)\nconsumer.wake_outside()",
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),
@@ -217,7 +217,7 @@ DISPATCH_BUGS = (
         "a non-persistent message of a commit is seen before the commit is durable",
         "Publisher.add_when_durable",
         "if not self.syncs_always: ...",
-        "self._add_postponed(journal_end)",
+        "self._publish_non_persistent(journal_end)",
         f"{EVERYTHING}::test_no_consumer_has_a_non_persistent_message_of_a_commit_that_a_power_cut_could_take_back",
     ),
     Bug(

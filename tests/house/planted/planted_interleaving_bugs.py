@@ -17,7 +17,7 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "who waits for credit is not told that it came",
-        "ConsumerWaits.end_for_credit",
+        "ConsumerWaits.end_credit_wait",
         "self._credited.notify_all()",
         "pass",
         "tests/concurrency/test_threads.py::test_a_take_that_waits_for_credit_is_woken_when_it_comes",
@@ -60,7 +60,7 @@ INTERLEAVING_BUGS = (
     Bug(
         "who waits is not told that its consumer is closed",
         "ConsumerEnding._close",
-        "waits.wake_takes(selector_group)",
+        "consumer.waits.wake_takes(selector_group)",
         "pass",
         "tests/concurrency/test_threads.py::test_closing_wakes_all_who_wait",
     ),
