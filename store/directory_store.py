@@ -32,7 +32,7 @@ from .maintenance.cleanup import Cleanup
 from .maintenance.data_log_remover import DataLogRemover
 from .maintenance.data_log_retention import DataLogRetention
 from .maintenance.disk_use import DiskUse
-from .maintenance.relocation import Relocation
+from .maintenance.relocation import Relocation, RelocationTarget
 from .maintenance.time_search import TimeSearch
 from .maintenance.trimmer import Trimmer
 from .message_store import MessageStore
@@ -68,7 +68,8 @@ class StoreOptions:
     """
     accepts_loss: bool = False
     """Whether damage to durable data is repaired and reported instead of refused."""
-
+    relocation_target: RelocationTarget = RelocationTarget()
+    """How large the journal may become before live messages are copied out of sparse data logs."""
 
 @dataclass(frozen=True, slots=True)
 class StoreAccounts:
@@ -249,6 +250,7 @@ class DirectoryStore:
             account=environment.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
             sealed=remover.sealed,
+            target=self._options.relocation_target,
             now=now,
         )
         trimmer = Trimmer(
