@@ -267,7 +267,7 @@ class DirectoryStore:
             fullness=self.journal.fullness,
             subscriptions=self.subscriptions,
             clock=self._clock,
-            checkpoint=self.message_store.checkpoint,
+            make_checkpoint=self.message_store.checkpoint,
         )
 
     # ------------------------------------------------------------------ opening and closing
@@ -288,7 +288,7 @@ class DirectoryStore:
             self.index.use(data_log)
         self.journal.sync()
         if recovered.leftovers:
-            self.cleanup.remover.discard(list(recovered.leftovers))
+            self.cleanup.remover.remove_files(list(recovered.leftovers))
         self._reads.serve(self.checkpointer.discard_index)
         self.subscriptions.shrink_all_to_rows()
         self.index.shrink_all_to_rows()

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from ..checkpoint.checkpointer import MakeCheckpoint
 from ..environment.account import Account
 from ..environment.late_log import LateLogger
 from ..environment.locks import StoreLocks, require_outside
@@ -169,7 +170,7 @@ class Relocation:
     def _removable(self) -> list[int]:
         return removable(self._index.data_log_uses, self._journal.data_log, self._branches.undecided_data_logs)
 
-    def run(self, checkpoint: Callable[[], bool]) -> int:
+    def run(self, make_checkpoint: MakeCheckpoint) -> int:
         """Relocate everything that is worth it, whatever the traffic.
 
         Data logs that fill up meanwhile wait for the next round.
@@ -182,13 +183,13 @@ class Relocation:
             self._is_busy = False
             self._round_end = self._journal.data_log
         try:
-            while self._make_index_room(checkpoint) and self.step():
+            while self._make_index_room(make_checkpoint) and self.step():
                 pass
         finally:
             self._round_end = None
         return self.messages - before
 
-    def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
+    def run_due(self, now: float, make_checkpoint: MakeCheckpoint) -> int:
         """Relocate as much as the traffic leaves room for; return the number of steps. Requires: no lock."""
         with self._state_lock:
             if now - self._sampled_at >= SAMPLE_SECONDS:
@@ -199,7 +200,9 @@ class Relocation:
             self._throttle.sample(now, others, is_far_above=self._is_far_above)
             self._is_busy = self._throttle.is_busy(now)
         steps = 0
-        while self.is_wanted and steps < STEPS_MAX and self._throttle.allows(now) and self._make_index_room(checkpoint):
+        while self.is_wanted and steps < STEPS_MAX and self._throttle.allows(now):
+            if not self._make_index_room(make_checkpoint):
+                break
             copied_bytes, scanned_bytes = self.appended_bytes, self._counts.scanned_bytes
             self.is_wanted = self.step()
             copied_bytes, scanned_bytes = self.appended_bytes - copied_bytes, self._counts.scanned_bytes - scanned_bytes
@@ -210,9 +213,9 @@ class Relocation:
                 self._choose_next()
         return steps
 
-    def _make_index_room(self, checkpoint: Callable[[], bool]) -> bool:
+    def _make_index_room(self, make_checkpoint: MakeCheckpoint) -> bool:
         """Checkpoint if the index fills. False: the checkpoint is postponed."""
-        return checkpoint() if self._index.is_filling else True
+        return make_checkpoint() if self._index.is_filling else True
 
     def _choose_next(self) -> None:
         sizes = self.sizes()

@@ -512,7 +512,7 @@ def test_live_and_from_outside_agree_on_random_stores(seed: int) -> None:
         assert from_outside(simulated, data_log) == simulated.bay.explain(data_log)
     simulated.bay.checkpoint()
     idle = [data_log for data_log in sizes if not live.of(data_log)]
-    assert list(simulated.store.cleanup.delete_unneeded().deleted) == idle
+    assert list(simulated.store.cleanup.delete_data_logs().deleted) == idle
 
 
 # ------------------------------------------------------------------ the logger

@@ -235,17 +235,17 @@ STORE_BUGS = (
     ),
     Bug(
         "a data log is unlinked before its drop record is synced",
-        "DataLogRemover.remove_unneeded",
+        "DataLogRemover.remove_data_logs",
         "self._journal.sync()",
         "pass",
         CRASHES,
     ),
     Bug(
         "a data log is unlinked before there is a drop record",
-        "DataLogRemover._doom",
-        "self._journal.append(DROP, 0, len(dropped), encode_state(StateRecord(data_logs=dropped)))",
-        "self.discard(dropped)\n"
-        "self._journal.append(DROP, 0, len(dropped), encode_state(StateRecord(data_logs=dropped)))",
+        "DataLogRemover._decide",
+        "self._journal.append(DROP, 0, len(newly_recorded), encode_state(StateRecord(data_logs=newly_recorded)))",
+        "self.remove_files(newly_recorded)\n"
+        "self._journal.append(DROP, 0, len(newly_recorded), encode_state(StateRecord(data_logs=newly_recorded)))",
         CRASHES,
     ),
     Bug(

@@ -267,7 +267,7 @@ def test_cleanup_and_relocation_lose_no_count(is_index_lost: bool, relocates: bo
             consumer.nack(consumer.take(2))
         before = simulated.journal.data_log
         churn(simulated, 6)
-    clean = simulated.bay.cleanup if relocates else simulated.store.cleanup.delete_unneeded
+    clean = simulated.bay.cleanup if relocates else simulated.store.cleanup.delete_data_logs
     clean()
     assert before not in simulated.store.disk_use.sizes(), "the return records are gone"
     simulated.crash(is_index_lost=is_index_lost)
