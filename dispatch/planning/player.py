@@ -152,7 +152,7 @@ class PlayedStore:
     def __init__(self) -> None:
         self.due_times = PlayedTimes()
         # The lane of an index that stays empty. It stands for the places of all played messages, which have none.
-        self.empty_lane = Index(account=Unlimited(), cache_bytes=0, read_block=_no_block).lane(1, 0)
+        self.empty_lane = Index(account=Unlimited(), cache_bytes=0, read_block=_no_block).ensure_lane(1, 0)
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0

@@ -29,7 +29,7 @@ logger = LateLogger("forebay.store")
 RUNS_MAX: Final = 8192
 """Most runs of all lanes: 192 KiB of RAM, and 144 KiB in each state record."""
 RUNS_MIN: Final = 64
-RUN_FILE_BYTES: Final = 256
+DATA_LOG_BYTES_A_RUN: Final = 256
 """A data log must have this many bytes for each run, so that its state record takes at most a fourteenth of it."""
 RUN_CHARGE_BYTES: Final = 24
 """Charge of a run: two numbers of 8 bytes and one of 2, and the growth reserve of their arrays."""
@@ -167,10 +167,6 @@ class DeliveryCountTable:
     def held_bytes(self) -> int:
         return RUN_CHARGE_BYTES * self._runs + LANE_CHARGE_BYTES * len(self._lanes)
 
-    @property
-    def lanes(self) -> list[int]:
-        return list(self._lanes)
-
     def find(self, lane_number: int) -> DeliveryCounts | None:
         """Return the counts of a lane. None: none of its messages has any."""
         return self._lanes.get(lane_number)
@@ -303,4 +299,4 @@ class DeliveryCountTable:
 
 def runs_max(data_log_bytes: int) -> int:
     """Return the bound on the number of runs for data logs of this size."""
-    return max(RUNS_MIN, min(RUNS_MAX, data_log_bytes // RUN_FILE_BYTES))
+    return max(RUNS_MIN, min(RUNS_MAX, data_log_bytes // DATA_LOG_BYTES_A_RUN))

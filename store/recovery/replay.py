@@ -148,7 +148,7 @@ class Replay:
                 self._apply_slice(file, position, record, payload, announced)
             case AckRecord():
                 index.use(data_log)
-                acked_lane = self._subscriptions.lane(payload.number, payload.priority)
+                acked_lane = self._subscriptions.ensure_lane(payload.number, payload.priority)
                 for first, messages in payload.ranges:
                     index.remove(acked_lane, first, first + messages - 1, data_log)
             case ReturnRecord():
@@ -200,7 +200,7 @@ class Replay:
     def _delay(self, counted: ReturnRecord, relieve: Callable[[], None]) -> None:
         """Delay the messages that came back and are pending. relieve: see _keep_survivors."""
         self._index.note_time(counted.now_ms)
-        lane = self._subscriptions.lane(counted.number, counted.priority)
+        lane = self._subscriptions.ensure_lane(counted.number, counted.priority)
         for run in counted.runs:
             at, end = run.first, run.first + run.messages
             while run.due_at and (found := lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < end:
@@ -213,7 +213,7 @@ class Replay:
     ) -> None:
         """Add, place or relocate the messages of a slice. announced: what the previous record said about them."""
         data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
-        lane = self._index.lane(part.destination_number, part.priority)
+        lane = self._index.ensure_lane(part.destination_number, part.priority)
         if record.is_identified and self._duplicates.watches(part.destination_number):
             self._note_identities(file, offset + record.head_bytes, part)
         if record.is_transactional:
@@ -222,7 +222,7 @@ class Replay:
         elif record.flags & RELOCATED:
             if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
                 raise RecordDamaged("a slice crosses a block")
-            lane.move(data_log, offset, part.first_sequence, list(part.lengths))
+            lane.note_copy(data_log, offset, part.first_sequence, list(part.lengths))
             if announced is not None and announced.lane is lane:
                 lane.restate(announced.first, announced.last, announced.needs)
             if record.flags & TIMED:
@@ -247,12 +247,12 @@ class Replay:
         for offset, number, sequence, messages, offsets, lengths in plain:
             self.checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, epoch, next_log_sequence)
             if messages:
-                lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
+                lane = self._subscriptions.ensure_lane(number >> LANE_SHIFT, number & LANE_MASK)
                 index.remove(lane, sequence, sequence + messages - 1, data_log)
                 next_log_sequence += 1
                 continue
             next_log_sequence += len(offsets)
-            lane = index.lane_numbered(number)
+            lane = index.ensure_lane_numbered(number)
             known = lane.next_sequence - sequence
             if known < len(offsets):
                 if known > 0:
@@ -328,8 +328,8 @@ class Replay:
             return reader.times(commit.number, placed)
 
         try:
-            lane_numbered = self._subscriptions.lane_numbered
-            apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, lane_numbered)
+            acked_lane = self._subscriptions.ensure_lane_numbered
+            apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, acked_lane)
         finally:
             reader.close()
         self._properties.apply(commit.properties)
@@ -444,7 +444,7 @@ class Replay:
             raise RecordDamaged("needs that cross a block, or of nothing")
         if run.lane_number >> LANE_SHIFT not in self.destinations:
             return  # the record with its name was lost, and with it the subscriptions: all of it is kept
-        lane = self._index.lane_numbered(run.lane_number)
+        lane = self._index.ensure_lane_numbered(run.lane_number)
         if not isinstance(lane, TopicLane):
             raise RecordDamaged("needs of what is no topic's")
         lane.restate(run.first, last, needs)
@@ -454,10 +454,10 @@ class Replay:
     def _remove_all_but(
         self, left: dict[int, SequenceSet], data_log: int, offset: int, part: MessageRecord, by_data_log: int
     ) -> None:
-        lane = self._index.lane(part.destination_number, part.priority)
+        lane = self._index.ensure_lane(part.destination_number, part.priority)
         none = SequenceSet()
         first, last = part.first_sequence, part.first_sequence + len(part.lengths) - 1
-        for extent in lane.placed(data_log, offset, offset + 1, first, last):
+        for extent in lane.pending_places_in(data_log, offset, offset + 1, first, last):
             for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
                 if sequence not in left.get(lane.number, none):
                     self._index.remove(lane, sequence, sequence, by_data_log)
