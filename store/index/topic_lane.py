@@ -346,8 +346,8 @@ class TopicLane(DestinationLane):
 class SubscriptionLane(JournaledLane):
     """The store's lane of a subscription: the messages of a topic's lane that it has not acknowledged.
 
-    `number` and `destination_number` are those of the subscription, sequences and places those of the topic. The counters are
-    as of the last `catch_up`. The state lock guards it.
+    `number` and `destination_number` are those of the subscription, sequences and places those of the topic. The
+    counters are as of the last `catch_up`. The state lock guards it.
     """
 
     __slots__ = (

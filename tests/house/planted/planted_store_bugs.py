@@ -418,7 +418,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a copy may go before what it was copied from",
-        "DestinationLane.move",
+        "DestinationLane.note_copy",
         "block.note_copy(data_log, offset, low, array('I', lengths))",
         "use.acked_data_logs.clear()\nblock.move(data_log, offset, low, array('I', lengths))",
         "tests/store/maintenance/test_relocation.py::test_moved_message_that_was_acknowledged_stays_gone_while_its_first_data_log_is_kept_for_its_acks",
