@@ -142,7 +142,7 @@ class Block:
         self.lengths.extend([0] * missing)
 
     def note_copy(self, data_log: int, offset: int, first: int, lengths: array[int]) -> None:
-        """Note that one record has copies of the messages from index `first` on. Those that were gone are pending again."""
+        """Note that one record has copies of the messages from index `first` on. Gone ones are pending again."""
         behind = first + len(lengths)
         self.fill(behind)
         self.lengths[first:behind] = lengths

@@ -97,12 +97,15 @@ class Replay:
         headers: Mapping[int, DataLogHeader | None],
         is_gone: Callable[[int], bool],
         write_checkpoint: Callable[[int, int, StateRecord], None],
+        *,
+        accepts_loss: bool,
     ) -> None:
         """Prepare a replay.
 
         headers: those of the data logs.
         is_gone: returns whether the data log of an id is missing or left out.
         write_checkpoint(position, epoch, state): stores the index as it is now.
+        accepts_loss: whether loss that a repair could not undo is accepted.
         """
         self._journaled = journaled
         self._disk = journaled.disk
@@ -114,12 +117,11 @@ class Replay:
         self._headers = headers
         self._is_gone = is_gone
         self._write_checkpoint = write_checkpoint
-        # Whether loss that a repair could not undo is accepted.
-        self.accepts_loss = False
+        self._accepts_loss = accepts_loss
         self.destinations = DestinationTable()
         self.imports = Imports()
         # The data logs that exist according to the journal.
-        self.expected: set[int] = set()
+        self.existing_data_logs: set[int] = set()
         # Numbers of deleted queues.
         self._deleted: set[int] = set()
         self._announced: _Announcement | None = None
@@ -135,7 +137,7 @@ class Replay:
         self._journaled.reset()
         self.destinations.clear()
         self.imports.restate(())
-        self.expected.clear()
+        self.existing_data_logs.clear()
         self._deleted.clear()
 
     def apply(self, file: File, position: int, record: Header, head: bytes) -> None:
@@ -160,7 +162,7 @@ class Replay:
                     self._delay(payload, relieve)
             case StateRecord():
                 self.apply_state(payload)
-                self.expected.add(data_log)
+                self.existing_data_logs.add(data_log)
             case DestinationRecord():
                 self.register((payload.destination,))
             case DeleteRecord():
@@ -173,9 +175,9 @@ class Replay:
                 index.use(data_log)
                 self._subscriptions.seek(payload.number, payload.firsts, data_log)
             case DropRecord():
-                self.expected.difference_update(payload.data_logs)
+                self.forget_data_logs(payload.data_logs)
             case LostRecord():
-                self.expected.add(data_log)
+                self.existing_data_logs.add(data_log)
                 index.use(data_log)
             case PrepareRecord():
                 self._branches.adopt(payload.branch)
@@ -282,7 +284,8 @@ class Replay:
     def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
         """Store the index as it is now. Requires: the journal is synced up to the position."""
         branches = [*self._branches.prepared, *self._branches.open]
-        state = StateRecord(data_logs=sorted(self.expected), branches=branches, next_log_sequence=next_log_sequence)
+        data_logs = sorted(self.existing_data_logs)
+        state = StateRecord(data_logs=data_logs, branches=branches, next_log_sequence=next_log_sequence)
         self._write_checkpoint(position, epoch, self._journaled.restated(state, self.destinations, self.imports))
 
     def _put_times(self, file: File, content_offset: int, lane: DestinationLane, part: MessageRecord) -> None:
@@ -317,7 +320,7 @@ class Replay:
                     raise RecordDamaged("the slice belongs to another lane")
                 return self._recent.get((commit.number, placed.position)) or reader.lengths(commit.number, placed)
             except RecordDamaged:
-                if self.accepts_loss or self._has_loss(home):
+                if self._accepts_loss or self._has_loss(home):
                     return None  # a repair could not restore it
                 raise
 
@@ -367,7 +370,7 @@ class Replay:
             if placed.lane_number >> LANE_SHIFT not in self.destinations:
                 raise RecordDamaged("a transaction sends to what is not there")
         except RecordDamaged as damage:
-            if self.accepts_loss or self._has_loss(home):
+            if self._accepts_loss or self._has_loss(home):
                 return True
             raise JournalCorrupt(home, placed.position & OFFSET_MASK, str(damage)) from None
         return False
@@ -500,6 +503,10 @@ class Replay:
         self._subscriptions.delete_topic(destination_number)
         self._index.forget(destination_number)
 
+    def forget_data_logs(self, data_logs: Iterable[int]) -> None:
+        """Forget that these data logs exist, because they were dropped or are lost."""
+        self.existing_data_logs.difference_update(data_logs)
+
     def forget_deleted(self) -> None:
         """Forget deleted queues again at the end, because survivors may have made lanes for them."""
         for number in self._deleted:
@@ -518,7 +525,7 @@ class Replay:
         self.imports.restate(state.imports)
         self._duplicates.restore(state.duplicates)
         self._index.delivery_count_table.apply(state.attempts)
-        self.expected = set(state.data_logs)
+        self.existing_data_logs = set(state.data_logs)
 
 
 class _Reader:
