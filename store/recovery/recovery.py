@@ -47,14 +47,13 @@ from ..journal.shutdown_marker import ShutdownMarker
 from ..journal.sync_mark import SYNC_MARK
 from ..metadata.metadata_store import MetadataDamaged
 from ..numbering import BLOCK_MESSAGES, DELAYED, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, location_text
+from ..quarantine import quarantine_data_log, quarantined_data_logs
 from ..state.journaled_state import JournaledState
 from .repair import LOST_DATA_LOG_BYTES, DamagedPlace
 from .replay import Replay
 
 logger = LateLogger("forebay.store.recovery")
 
-QUARANTINE_FILES_MAX: Final = 16
-"""Number of files that the quarantine keeps, the newest ones."""
 PLAIN_RECORDS_MAX: Final = 1024
 """Plain records that are applied together. If they follow each other in one lane, they are in at most three blocks."""
 
@@ -268,7 +267,7 @@ class Recovery:
         It reads their headers and keeps no file open, because there may be thousands.
         """
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
-        aside = list(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))
+        aside = quarantined_data_logs(self._disk)
         if aside:
             # A killed recovery may have set files aside without syncing that. A power cut would bring them back into a
             # journal that goes on behind them.
@@ -640,7 +639,7 @@ class Recovery:
                 file.close()
             self._count_cut(data_log, cut_bytes, torn_bytes, end.problem)
             if not cut_bytes:
-                self._quarantine(data_log, is_empty=not torn_bytes)
+                self._set_aside(data_log, is_empty=not torn_bytes)
 
     def _count_cut(self, data_log: int, offset: int, torn_bytes: int, problem: str) -> None:
         """Count what was cut there, and log it unless it was reported as damage.
@@ -656,15 +655,12 @@ class Recovery:
             place = f"data-{data_log}.log: {cut_bytes} torn bytes cut at offset {offset}"
             logger.warning("%s (%s)", place, problem, event="journal_tail_cut")
 
-    def _quarantine(self, data_log: int, *, is_empty: bool) -> None:
+    def _set_aside(self, data_log: int, *, is_empty: bool) -> None:
+        """Put a data log behind the end into the quarantine, or delete it if nothing is in it."""
         del self._result.sizes[data_log]
         if is_empty:
             self._disk.remove(data_log_name(data_log))
+            self._disk.sync_directory(JOURNAL)
         else:
-            self._disk.make_directory(QUARANTINE)
-            self._disk.rename(data_log_name(data_log), f"{QUARANTINE}/data-{data_log}.log")
-            for old in sorted(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))[:-QUARANTINE_FILES_MAX]:
-                self._disk.remove(f"{QUARANTINE}/data-{old}.log")
-            self._disk.sync_directory(QUARANTINE)
+            quarantine_data_log(self._disk, data_log)
             self._result.quarantined += 1
-        self._disk.sync_directory(JOURNAL)
