@@ -198,13 +198,12 @@ class MessageStore:
         return read_regions(regions, judge)
 
     def read_headers(
-        self, regions: Sequence[Region], pay: Callable[[int], None]
+        self, region: Region, pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read the one message of a region as `read` does, in pieces and with an empty body. Requires: no lock.
 
         pay: see journal.regions.read_headers.
         """
-        (region,) = regions
         return read_headers(region, pay)
 
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:

@@ -190,10 +190,10 @@ class PlayedStore:
         return [*regions, Region(_NOTHING, 0, 0, 0, region_bytes, parts)] if parts else regions
 
     def read_headers(
-        self, regions: Sequence[Region], pay: Callable[[int], None]
+        self, region: Region, pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read as `read` does, because no list of a replay has a selector."""
-        return self.read(regions)
+        return self.read((region,))
 
     def read(
         self, regions: Sequence[Region], judge: Judge | None = None
