@@ -256,13 +256,16 @@ class Checkpointer:
         """Return the error for a call that needs a checkpoint, which found no room: on the disk, or in RAM.
 
         TooManyFiles: the disk may have room, but no file descriptor was left.
+
+        The metadata store does not say how many bytes it lacks. In RAM none is left and at least one is needed, as in a
+        write stall. On the disk the error says 0 bytes beside those that are free, because any number may be too few.
         """
         if self._lacks_descriptors:
             return TooManyFiles()
         if not self._metadata.is_persistent:
-            return StoreFull(1, 0, INDEX_LIMIT)
+            return StoreFull(needed_bytes=1, available_bytes=0, limit=INDEX_LIMIT)
         free_bytes = known_free_bytes(self._journaled.disk)
-        return StoreFull(0, free_bytes, "the disk's free space")
+        return StoreFull(needed_bytes=0, available_bytes=free_bytes, limit="the disk's free space")
 
     def skip_record(self, begin: int, end: int) -> None:
         """Move the end past a record that does not concern the index. Requires: the state lock."""
