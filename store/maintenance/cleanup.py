@@ -87,9 +87,7 @@ class Cleanup:
 
     def take_request(self) -> bool:
         """Return whether relocation asks for a cleanup, once for each time that it does."""
-        is_requested = self.relocation.wants_cleanup
-        self.relocation.wants_cleanup = False
-        return is_requested
+        return self.relocation.take_cleanup_request()
 
     @property
     def wants_retained_space(self) -> bool:

@@ -130,7 +130,7 @@ class Relocation:
         # Whether there is work, now or as soon as the traffic leaves room for it.
         self.is_wanted = False
         # Whether the journal is too large and cleanup would find something to delete.
-        self.wants_cleanup = False
+        self._wants_cleanup = False
 
     @property
     def messages(self) -> int:
@@ -169,6 +169,11 @@ class Relocation:
 
     def _removable(self) -> list[int]:
         return removable(self._index.data_log_uses, self._journal.data_log, self._branches.undecided_data_logs)
+
+    def take_cleanup_request(self) -> bool:
+        """Return whether a cleanup should come, because the journal is too large; once for each time that it is so."""
+        is_requested, self._wants_cleanup = self._wants_cleanup, False
+        return is_requested
 
     def run(self, make_checkpoint: MakeCheckpoint) -> int:
         """Relocate everything that is worth it, whatever the traffic.
@@ -224,7 +229,7 @@ class Relocation:
             self._source = self._choose()
         self.is_wanted = self._source is not None
         self._is_far_above = sizes.remaining_bytes > sizes.target_under_load_bytes
-        self.wants_cleanup = sizes.has_removable and sizes.whole_bytes > sizes.target_bytes
+        self._wants_cleanup = sizes.has_removable and sizes.whole_bytes > sizes.target_bytes
 
     def _begin_round(self) -> None:
         """Try data logs again that found no memory. Requires: the lock."""
