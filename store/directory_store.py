@@ -79,7 +79,7 @@ class StoreAccounts:
     """Pays for the blocks of the index."""
     relocation: Account = field(default_factory=Unlimited)
     """Pays for what relocation reads."""
-    attempts: Account | None = None
+    delivery_counts: Account | None = None
     """Pays for delivery counts."""
     destinations: OverdraftAccount | None = None
     """Pays for lanes, and for messages that subscriptions have acknowledged out of order."""

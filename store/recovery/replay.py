@@ -156,7 +156,7 @@ class Replay:
             case ReturnRecord():
                 number = payload.number << LANE_SHIFT | payload.priority
                 for run in payload.runs:
-                    index.delivery_count_table.put(number, run.first, run.first + run.messages - 1, run.attempts)
+                    index.delivery_count_table.put(number, run.first, run.first + run.messages - 1, run.delivery_count)
                 if payload.now_ms:
                     relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.log_sequence)
                     self._delay(payload, relieve)
@@ -524,7 +524,7 @@ class Replay:
         self._branches.reconcile_with(state)
         self.imports.restate(state.imports)
         self._duplicates.restore(state.duplicates)
-        self._index.delivery_count_table.apply(state.attempts)
+        self._index.delivery_count_table.apply(state.delivery_counts)
         self.existing_data_logs = set(state.data_logs)
 
 

@@ -118,7 +118,7 @@ def _environment_of_store(
         accounts=StoreAccounts(
             index=budget.holders[holder_names.INDEX],
             relocation=budget.holder(holder_names.RELOCATION, guaranteed_bytes=RELOCATION_BYTES),
-            attempts=budget.holder(holder_names.ATTEMPTS, guaranteed_bytes=ATTEMPTS_BYTES),
+            delivery_counts=budget.holder(holder_names.ATTEMPTS, guaranteed_bytes=ATTEMPTS_BYTES),
             destinations=foundation.destination_memory,
         ),
         archive=Archive(disk, environment.archive_disk) if settings.archive_data_logs else None,

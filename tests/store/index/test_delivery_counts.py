@@ -413,7 +413,7 @@ def test_state_record_takes_a_small_part_of_its_data_log() -> None:
         table = DeliveryCountTable(Unlimited(), runs_max(size))
         for n in range(2 * runs_max(size)):
             table.put(4 << 4, 2 * n, 2 * n, 1)
-        assert len(encode_state(StateRecord(attempts=table.describe()))) < size // 13
+        assert len(encode_state(StateRecord(delivery_counts=table.describe()))) < size // 13
 
 
 # ---------------------------------------------------------------------- the map, and its bytes
@@ -472,14 +472,14 @@ def test_return_record_and_state_come_back_as_they_were() -> None:
     )
     assert decode_return(decode_header(record), record) == (9, 4, later, 1_600_000_000_000)
     counted = {64: [CountedRun(0, 9, 1), CountedRun(12, 12, 3)], 80: [CountedRun(5, 5, 2)]}
-    assert decode_state(encode_state(StateRecord(attempts=counted))).attempts == counted
-    for state in (StateRecord(attempts=counted), StateRecord(next_log_sequence=7)):
+    assert decode_state(encode_state(StateRecord(delivery_counts=counted))).attempts == counted
+    for state in (StateRecord(delivery_counts=counted), StateRecord(next_log_sequence=7)):
         assert decode_root(encode_root(state, encode_counts(state, [], [])))[0] == state
 
 
 def test_state_without_returned_messages_has_no_byte_for_them() -> None:
     empty = encode_state(StateRecord())
-    with_one = encode_state(StateRecord(attempts={64: [CountedRun(0, 0, 1)]}))
+    with_one = encode_state(StateRecord(delivery_counts={64: [CountedRun(0, 0, 1)]}))
     assert with_one[: len(empty)] == empty and len(with_one) > len(empty)
 
 
@@ -498,8 +498,8 @@ def test_return_record_that_counts_nothing_is_damage(runs: list[ReturnedRun]) ->
 
 @pytest.mark.parametrize("run", [CountedRun(5, 4, 1), CountedRun(0, 1 << 63, 1), CountedRun(0, 0, 0)])
 def test_state_with_a_run_that_cannot_be_is_damage(run: CountedRun) -> None:
-    data = encode_state(StateRecord(attempts={64: [run]}))
+    data = encode_state(StateRecord(delivery_counts={64: [run]}))
     with pytest.raises(RecordDamaged):
         decode_state(data)
     with pytest.raises(RecordDamaged):
-        decode_state(encode_state(StateRecord(attempts={64: [CountedRun(0, 1, 1)]}))[:-1])
+        decode_state(encode_state(StateRecord(delivery_counts={64: [CountedRun(0, 1, 1)]}))[:-1])
