@@ -71,6 +71,7 @@ class StoreOptions:
     relocation_target: RelocationTarget = RelocationTarget()
     """How large the journal may become before live messages are copied out of sparse data logs."""
 
+
 @dataclass(frozen=True, slots=True)
 class StoreAccounts:
     """Who pays for the memory of a store. None: that memory is not counted."""

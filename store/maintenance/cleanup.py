@@ -39,6 +39,7 @@ class Cleanup:
         self._subscriptions = subscriptions
         self._clock = clock
         self._make_checkpoint = make_checkpoint
+
     def on_space(self, space_came: Callable[[], None]) -> None:
         """Set the callback for removed data logs. It is called under the lock."""
         self.remover.on_space_freed = space_came

@@ -336,7 +336,7 @@ def _count(
     left: dict[int, int],
 ) -> None:
     """Add the pending messages of a block to `held`, by data log, and subtract them from `left`."""
-    for data_log, first, last in block.files(0, len(block.lengths) - 1):
+    for data_log, first, last in block.data_log_runs(0, len(block.lengths) - 1):
         if data_log not in held:
             continue
         cover = ones(first, last)

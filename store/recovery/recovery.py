@@ -211,9 +211,7 @@ class Recovery:
         # Destinations and subscriptions in that index.
         self._known = StateRecord()
         self._result = RecoveredJournal(DestinationTable(), Imports(), 1, 0, marker.epoch if marker else 0, {})
-        self.replay = Replay(
-            journaled, self._headers, self._is_gone, write_checkpoint, accepts_loss=self._accepts_loss
-        )
+        self.replay = Replay(journaled, self._headers, self._is_gone, write_checkpoint, accepts_loss=self._accepts_loss)
 
     def _is_gone(self, data_log: int) -> bool:
         return data_log not in self._result.sizes or data_log in self._left_out

@@ -298,9 +298,7 @@ class Repair:
         with closing(self._disk.open_for_reading(data_log_name(data_log))) as file:
             return used_bytes(file, 0)
 
-    def _replace(
-        self, data_log: int, read: dict[int, _Stretch | None], problem: str, unkept_bytes: int = 0
-    ) -> None:
+    def _replace(self, data_log: int, read: dict[int, _Stretch | None], problem: str, unkept_bytes: int = 0) -> None:
         """Replace a data log by one that says that it is lost."""
         known = sorted((other, stretch) for other, stretch in read.items() if stretch is not None)
         later = next(stretch for other, stretch in known if other > data_log)

@@ -472,7 +472,7 @@ def test_return_record_and_state_come_back_as_they_were() -> None:
     )
     assert decode_return(decode_header(record), record) == (9, 4, later, 1_600_000_000_000)
     counted = {64: [CountedRun(0, 9, 1), CountedRun(12, 12, 3)], 80: [CountedRun(5, 5, 2)]}
-    assert decode_state(encode_state(StateRecord(delivery_counts=counted))).attempts == counted
+    assert decode_state(encode_state(StateRecord(delivery_counts=counted))).delivery_counts == counted
     for state in (StateRecord(delivery_counts=counted), StateRecord(next_log_sequence=7)):
         assert decode_root(encode_root(state, encode_counts(state, [], [])))[0] == state
 

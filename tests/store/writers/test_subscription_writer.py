@@ -58,9 +58,7 @@ def test_durable_subscription_gets_what_is_sent_from_then_on_also_after_a_kill(
     assert opened.bodies(lane_of(audit)) == after_a_kill(opened, audit.facts.number) == [b"0", b"1"]
 
 
-def test_subscription_without_a_name_writes_nothing(
-    opened: OpenStore, topic: int, writer: SubscriptionWriter
-) -> None:
+def test_subscription_without_a_name_writes_nothing(opened: OpenStore, topic: int, writer: SubscriptionWriter) -> None:
     journal = opened.store.journal
     before = journal.next_log_sequence
     with opened.lock:
@@ -93,9 +91,7 @@ def test_what_only_an_ended_subscription_needed_is_needed_no_more(
         assert sum(lane.pending_messages for lane in store.store.index.lanes.values()) == 0
 
 
-def test_many_acknowledged_runs_are_in_few_records(
-    opened: OpenStore, topic: int, writer: SubscriptionWriter
-) -> None:
+def test_many_acknowledged_runs_are_in_few_records(opened: OpenStore, topic: int, writer: SubscriptionWriter) -> None:
     with opened.lock:
         audit = writer.subscribe(topic, "audit", None)
     send(opened, topic, 6)
