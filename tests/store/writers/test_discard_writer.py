@@ -17,7 +17,7 @@ from forebay.store.writers.discard_writer import DiscardWriter
 
 
 def windows() -> Deduplication:
-    return Deduplication(window_of=lambda name: 10)
+    return Deduplication(window_of=lambda name: 10, limit_bytes=1 << 20)
 
 
 @pytest.fixture

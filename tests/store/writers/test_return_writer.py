@@ -9,6 +9,7 @@ import pytest
 from message_stores import OpenStore
 from writing import disk_of, killed, number_of
 
+from forebay.store.environment.late_log import emit_late
 from forebay.store.format.record import RANGES_MAX, RETURN
 from forebay.store.format.return_record import ReturnedRun
 from forebay.store.format.state_record import CountedRun
@@ -52,6 +53,7 @@ def test_counts_that_the_journal_does_not_take_are_in_ram_alone(
     disk_of(opened).fail("write", 1, error, sticky=True)
     count(opened, lane, CountedRun(0, 0, 1))
     count(opened, lane, CountedRun(0, 0, 2))
+    emit_late()
     assert counts(opened, lane) == [CountedRun(0, 0, 2)]
     told = [record for record in caplog.records if getattr(record, "event", "") == "attempts_in_ram"]
     assert [record.levelno for record in told] == levels
