@@ -17,7 +17,7 @@ def empty() -> DestinationLane:
     def read_nothing(lane: int, block: int) -> bytes:
         raise AssertionError("all of it is in RAM")
 
-    return Index(account=Unlimited(), cache_bytes=16 << 20, read_block=read_nothing).lane(1, 4)
+    return Index(account=Unlimited(), cache_bytes=16 << 20, read_block=read_nothing).ensure_lane(1, 4)
 
 
 def filled() -> DestinationLane:

@@ -22,7 +22,7 @@ CHARGE = charge_of(ENTRIES[0])
 
 def empty(bay: forebay.Forebay) -> TargetList:
     lane = PersistentLaneState(
-        QueueState(areas_of(bay).destination_state_parts, 1, "bench"), index_of(bay).lane(1, 4), ""
+        QueueState(areas_of(bay).destination_state_parts, 1, "bench"), index_of(bay).ensure_lane(1, 4), ""
     )
     target = TargetList(lane, SelectorGroup(None), areas_of(bay).memory.consumer_memory)
     target.move_high_watermark(1 << 30, 1.0)

@@ -307,8 +307,8 @@ def index_of(store: Store, disk: Disk) -> list[IndexRow]:
     """Return the blocks of one store that have pending messages. Raises JournalCorrupt if an open would be refused."""
     seen = open_read_only(disk)
     return [
-        IndexRow(store.broker, number, block, found.pending, found.pack())
+        IndexRow(store.broker, number, block, found.pending_messages, found.pack())
         for number, lane in sorted(seen.index.lanes.items())
-        for block, found in sorted(lane.resident.items())
-        if found.pending
+        for block, found in sorted(lane.resident_blocks.items())
+        if found.pending_messages
     ]

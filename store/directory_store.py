@@ -32,7 +32,7 @@ from .maintenance.cleanup import Cleanup
 from .maintenance.data_log_remover import DataLogRemover
 from .maintenance.data_log_retention import DataLogRetention
 from .maintenance.disk_use import DiskUse
-from .maintenance.relocation import Relocation
+from .maintenance.relocation import Relocation, RelocationTarget
 from .maintenance.time_search import TimeSearch
 from .maintenance.trimmer import Trimmer
 from .message_store import MessageStore
@@ -68,6 +68,8 @@ class StoreOptions:
     """
     accepts_loss: bool = False
     """Whether damage to durable data is repaired and reported instead of refused."""
+    relocation_target: RelocationTarget = RelocationTarget()
+    """How large the journal may become before live messages are copied out of sparse data logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class StoreAccounts:
     """Pays for the blocks of the index."""
     relocation: Account = field(default_factory=Unlimited)
     """Pays for what relocation reads."""
-    attempts: Account | None = None
+    delivery_counts: Account | None = None
     """Pays for delivery counts."""
     destinations: OverdraftAccount | None = None
     """Pays for lanes, and for messages that subscriptions have acknowledged out of order."""
@@ -151,7 +153,7 @@ class DirectoryStore:
             now_ms=self.steady_clock.now_ms,
             duplicates=self.duplicates,
             properties=self.host_properties,
-            acked_lane=self.subscriptions.lane_numbered,
+            acked_lane=self.subscriptions.ensure_lane_numbered,
         )
         self.data_log_retention = self._make_data_log_retention()
         self.time_search = TimeSearch(self.index.cache, self._state_lock, self.journal.reader)
@@ -249,6 +251,7 @@ class DirectoryStore:
             account=environment.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
             sealed=remover.sealed,
+            target=self._options.relocation_target,
             now=now,
         )
         trimmer = Trimmer(
@@ -265,7 +268,7 @@ class DirectoryStore:
             fullness=self.journal.fullness,
             subscriptions=self.subscriptions,
             clock=self._clock,
-            checkpoint=self.message_store.checkpoint,
+            make_checkpoint=self.message_store.checkpoint,
         )
 
     # ------------------------------------------------------------------ opening and closing
@@ -286,7 +289,7 @@ class DirectoryStore:
             self.index.use(data_log)
         self.journal.sync()
         if recovered.leftovers:
-            self.cleanup.remover.discard(list(recovered.leftovers))
+            self.cleanup.remover.remove_files(list(recovered.leftovers))
         self._reads.serve(self.checkpointer.discard_index)
         self.subscriptions.shrink_all_to_rows()
         self.index.shrink_all_to_rows()

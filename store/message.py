@@ -18,9 +18,9 @@ NO_DELAY: Final[Any] = float(0)
 """The delay of a message that is due when it is sent: 0.0. It is compared by identity first, as AT_ONCE is."""
 
 
-def id_prefix(store_id: bytes, destination: int, priority: int) -> str:
+def id_prefix(store_id: bytes, destination_number: int, priority: int) -> str:
     """Return the beginning of the ids that a store generates in one lane; the sequence follows."""
-    return f"{store_id[:4].hex()}-{destination}-{priority}-"
+    return f"{store_id[:4].hex()}-{destination_number}-{priority}-"
 
 
 def body_bytes(body: object) -> int:

@@ -198,13 +198,12 @@ class MessageStore:
         return read_regions(regions, judge)
 
     def read_headers(
-        self, regions: Sequence[Region], pay: Callable[[int], None]
+        self, region: Region, pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read the one message of a region as `read` does, in pieces and with an empty body. Requires: no lock.
 
         pay: see journal.regions.read_headers.
         """
-        (region,) = regions
         return read_headers(region, pay)
 
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
@@ -245,9 +244,9 @@ class MessageStore:
 
     # ------------------------------------------------------------------ lanes
 
-    def lane(self, destination: int, priority: int) -> DestinationLane:
+    def ensure_lane(self, destination_number: int, priority: int) -> DestinationLane:
         """Return the lane of a queue or topic, made if needed. Requires: the lock."""
-        return self._index.lane(destination, priority)
+        return self._index.ensure_lane(destination_number, priority)
 
     def lanes(self) -> list[DestinationLane]:
         """Return the lanes that are not put away. Requires: the lock."""
@@ -257,9 +256,9 @@ class MessageStore:
         """Make an empty lane a row, as `Index.shrink_to_row` does. Requires: the lock."""
         self._index.shrink_to_row(lane_number)
 
-    def id_prefix(self, destination: int, priority: int) -> str:
+    def id_prefix(self, destination_number: int, priority: int) -> str:
         """Return the beginning of ids that are generated in this lane."""
-        return id_prefix(self._store_id, destination, priority)
+        return id_prefix(self._store_id, destination_number, priority)
 
     # ------------------------------------------------------------------ journal and checkpoint
 

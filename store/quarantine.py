@@ -1,20 +1,29 @@
-"""The quarantine: copies of damaged bytes, so that nothing is deleted that somebody may want to examine.
+"""The quarantine: data logs and damaged bytes that cannot be used, so that somebody can examine them.
 
-The quarantine is bounded. Once it has its maximum of parts, nothing is added, and damaged bytes stay where they are.
-The library never reads it; delete it at any time.
+Data logs and parts are bounded each by itself. Of data logs the newest are kept, and a warning names each that is
+deleted for them. Once there is the maximum of parts, no part is added: the damaged bytes of a message stay where they
+are, and a repair says of how many bytes there is no copy.
+
+Nothing here is served again: opening reads the names of data logs, and a repair compares a part of the same name.
+Delete the quarantine at any time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
 from .disk.disk import Disk
-from .disk.layout import QUARANTINE, damage_name
+from .disk.layout import JOURNAL, QUARANTINE, damage_name, data_log_id, data_log_name
+from .environment.late_log import LateLogger
 from .format.message_properties import decode_properties
 from .format.record import RecordDamaged
 from .journal.regions import Region, read_regions
 
+logger = LateLogger("forebay.store.recovery")
+
+DATA_LOGS_MAX: Final = 16
 PART_BYTES_MAX: Final = 1 << 20
 """Most bytes of one damaged record that are copied."""
 PARTS_MAX: Final = 64
@@ -25,8 +34,46 @@ with the same damage.
 """
 
 
+def quarantined_data_logs(disk: Disk) -> list[int]:
+    """Return the ids of the data logs in the quarantine, the oldest first."""
+    return sorted(filter(None, map(data_log_id, disk.list(QUARANTINE))))
+
+
+def data_logs_kept_of(disk: Disk, added: Iterable[int]) -> set[int]:
+    """Return which of these data logs the quarantine will have once all of them were put there."""
+    there = set(quarantined_data_logs(disk))
+    return set(sorted(there.union(added))[-DATA_LOGS_MAX:]) - there
+
+
+def quarantine_data_log(disk: Disk, data_log: int) -> None:
+    """Move a data log out of the journal into the quarantine, durable on return.
+
+    If there are more than DATA_LOGS_MAX then, the oldest is deleted, and a warning names it. If one of that id is there
+    already, it stays, and the other is deleted: a repair has put that one in its place, without its messages.
+    """
+    disk.make_directory(QUARANTINE)
+    if disk.exists(_data_log_name_here(data_log)):
+        disk.remove(data_log_name(data_log))
+    else:
+        disk.rename(data_log_name(data_log), _data_log_name_here(data_log))
+    for oldest in quarantined_data_logs(disk)[:-DATA_LOGS_MAX]:
+        disk.remove(_data_log_name_here(oldest))
+        logger.warning(
+            "data-%d.log was deleted from the quarantine, which keeps %d data logs",
+            oldest,
+            DATA_LOGS_MAX,
+            event="quarantined_data_log_deleted",
+        )
+    disk.sync_directory(QUARANTINE)
+    disk.sync_directory(JOURNAL)
+
+
+def _data_log_name_here(data_log: int) -> str:
+    return f"{QUARANTINE}/{data_log_name(data_log).rpartition('/')[2]}"
+
+
 def quarantine_bytes(disk: Disk, name: str, data: bytes) -> bool:
-    """Keep a copy of damaged bytes under a name, durable on return. False: the quarantine is full.
+    """Keep a copy of damaged bytes under a name, durable on return. False: the quarantine has its maximum of parts.
 
     A part that has the name already stays as it is, whatever its bytes are: see is_copy. A copy has its name only once
     it is complete, so that one which found no space is not taken for it.
@@ -36,7 +83,8 @@ def quarantine_bytes(disk: Disk, name: str, data: bytes) -> bool:
         return True
     with suppress(FileNotFoundError):
         disk.remove(name + _UNFINISHED)
-    if sum(not kept.endswith(_UNFINISHED) for kept in disk.list(QUARANTINE)) >= PARTS_MAX:
+    others = disk.list(QUARANTINE)
+    if sum(not other.endswith(_UNFINISHED) and data_log_id(other) is None for other in others) >= PARTS_MAX:
         return False
     file = disk.open(name + _UNFINISHED, create=True)
     try:

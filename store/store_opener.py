@@ -84,7 +84,7 @@ class _Opening:
     def _make_state(self, metadata: MetadataStore, reads: IndexReads) -> JournaledState:
         """Return the parts that recovery brings up to the journal."""
         accounts, options = self._environment.accounts, self._options
-        delivery_count_table = DeliveryCountTable(accounts.attempts, runs_max(options.max_file_bytes))
+        delivery_count_table = DeliveryCountTable(accounts.delivery_counts, runs_max(options.max_file_bytes))
         index = Index(
             account=accounts.index,
             cache_bytes=options.index_cache_bytes,

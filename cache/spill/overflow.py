@@ -306,13 +306,12 @@ class Overflow:
         return read_regions(regions)
 
     def read_headers(
-        self, regions: Sequence[TmpRegion], pay: Callable[[int], None]
+        self, region: TmpRegion, pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read the one message of a region as `read` does, in pieces and with an empty body. No lock is needed.
 
         pay: see tmp.spilled_message.read_headers.
         """
-        (region,) = regions
         return read_headers(region, pay)
 
     # ------------------------------------------------------------------ maintenance

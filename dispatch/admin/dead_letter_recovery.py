@@ -69,7 +69,7 @@ class DeadLetterRecovery:
                 self._untidy[lane] = 0
             rule = self._policies.redelivery(lane.destination.name)
             for counted in known or ():
-                if rule.is_last(counted.attempts):
+                if rule.is_last(counted.delivery_count):
                     lane.dead_letters.add(counted.first, counted.last)
             for run in self._branches.acknowledged_in(lane.pending_lane.number):
                 lane.dead_letters.remove(*run)
@@ -94,7 +94,7 @@ class DeadLetterRecovery:
             for name, number in zip(topic.durable_names, topic.durable_numbers, strict=True):
                 for topic_lane_state in filter(None, topic.lanes):
                     known = counts.find(number << LANE_SHIFT | topic_lane_state.priority) or ()
-                    if name in topic.kept or any(counted.attempts for counted in known):
+                    if name in topic.kept or any(counted.delivery_count for counted in known):
                         opened = topic.durable_subscription(name)
                         assert opened is not None
                         yield topic.keep(opened).lane_of(topic_lane_state)

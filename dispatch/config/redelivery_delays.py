@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from ...store.errors import SettingsError, argument_error
 from ...store.format.state_record import NAME_BYTES_MAX
-from ...store.index.delivery_counts import ATTEMPTS_MAX
+from ...store.index.delivery_counts import DELIVERY_COUNT_MAX
 from ...store.message import HeaderValue
 from .sizes import is_number
 
@@ -80,9 +80,9 @@ class RedeliveryRule(NamedTuple):
 
 def check_redelivery(max_attempts: object, delay_seconds: object, backoff: object, dead_letter_queue: object) -> None:
     """Raise SettingsError unless these values are valid redelivery fields of a policy."""
-    is_count = type(max_attempts) is int and 1 <= max_attempts <= ATTEMPTS_MAX
+    is_count = type(max_attempts) is int and 1 <= max_attempts <= DELIVERY_COUNT_MAX
     if max_attempts is not None and not is_count:
-        problem = f"max_attempts={reprlib.repr(max_attempts)} must be an int from 1 to {ATTEMPTS_MAX:,}, or None"
+        problem = f"max_attempts={reprlib.repr(max_attempts)} must be an int from 1 to {DELIVERY_COUNT_MAX:,}, or None"
         raise argument_error(problem, max_attempts, int)
     if not is_number(delay_seconds, 0, DELAY_SECONDS_MAX):
         given, most = reprlib.repr(delay_seconds), f"{DELAY_SECONDS_MAX:,}"

@@ -204,7 +204,7 @@ class CleanupTask(PeriodicTask):
 
     def _clean_up(self) -> int:
         self._cleanup_at = self._monitor.monotonic() + self._interval_seconds
-        return len(self._cleanup.delete_unneeded().removed)
+        return len(self._cleanup.delete_data_logs().removed)
 
 
 class AttestTask(PeriodicTask):

@@ -153,7 +153,7 @@ class PlayedStore:
     def __init__(self) -> None:
         self.due_times = PlayedTimes()
         # The lane of an index that stays empty. It stands for the places of all played messages, which have none.
-        self.empty_lane = Index(account=Unlimited(), cache_bytes=0, read_block=_no_block).lane(1, 0)
+        self.empty_lane = Index(account=Unlimited(), cache_bytes=0, read_block=_no_block).ensure_lane(1, 0)
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0
@@ -191,10 +191,10 @@ class PlayedStore:
         return [*regions, Region(_NOTHING, 0, 0, 0, region_bytes, parts)] if parts else regions
 
     def read_headers(
-        self, regions: Sequence[Region], pay: Callable[[int], None]
+        self, region: Region, pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read as `read` does, because no list of a replay has a selector."""
-        return self.read(regions)
+        return self.read((region,))
 
     def read(
         self, regions: Sequence[Region], judge: Judge | None = None

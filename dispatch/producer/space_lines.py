@@ -43,12 +43,12 @@ class SpaceLines:
     def free(self) -> None:
         """Do what may make room, or have the background do it. Requires: no lock."""
         if not self._ask_for_cleanup():
-            self._cleanup.delete_unneeded()
+            self._cleanup.delete_data_logs()
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._overflow.compact()
 
     def _give_up_retained(self) -> None:
-        self._cleanup.delete_unneeded()
+        self._cleanup.delete_data_logs()
 
     def retry(
         self,

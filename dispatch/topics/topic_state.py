@@ -185,7 +185,7 @@ class TopicState(SubscribedTopicState):
         return sum(max(map(size, lanes), default=0) for lanes in lanes_of_fan_outs)
 
     def make_lane(self, priority: int, message_store: MessageStore) -> TopicLaneState:
-        pending_lane = message_store.lane(self.number, priority)
+        pending_lane = message_store.ensure_lane(self.number, priority)
         return TopicLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ..disk.disk import known_free_bytes
 from ..environment.clock import Clock
@@ -32,6 +32,9 @@ logger = LateLogger("forebay.store")
 CAUGHT_UP_AT_ONCE: Final = 500
 """Subscriptions that catch up before the state lock is released, which takes a millisecond or two."""
 INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
+
+MakeCheckpoint: TypeAlias = Callable[[], bool]
+"""Brings the index on disk up to now; returns False if that is postponed. Requires: no lock."""
 
 
 class _Changes(NamedTuple):
@@ -116,7 +119,7 @@ class Checkpointer:
     def _checkpoint(self, *, is_closing: bool) -> bool:
         """Bring the index on disk up to now; return False if this is postponed. Requires: the checkpoint lock alone."""
         began = self._clock.monotonic()
-        self._remove_unneeded()
+        self._remove_unneeded_messages()
         self._catch_up()
         if is_closing:
             self._journal.sync()  # so that the seal itself says that everything before it is durable
@@ -172,7 +175,7 @@ class Checkpointer:
 
     # ------------------------------------------------------------------ steps of a checkpoint
 
-    def _remove_unneeded(self) -> None:
+    def _remove_unneeded_messages(self) -> None:
         """Remove messages that no subscription needs any more, a few blocks at a time. Requires: no state lock."""
         with self._state_lock:
             left = self._subscriptions.touched_blocks
@@ -253,13 +256,16 @@ class Checkpointer:
         """Return the error for a call that needs a checkpoint, which found no room: on the disk, or in RAM.
 
         TooManyFiles: the disk may have room, but no file descriptor was left.
+
+        The metadata store does not say how many bytes it lacks. In RAM none is left and at least one is needed, as in a
+        write stall. On the disk the error says 0 bytes beside those that are free, because any number may be too few.
         """
         if self._lacks_descriptors:
             return TooManyFiles()
         if not self._metadata.is_persistent:
-            return StoreFull(1, 0, INDEX_LIMIT)
+            return StoreFull(needed_bytes=1, available_bytes=0, limit=INDEX_LIMIT)
         free_bytes = known_free_bytes(self._journaled.disk)
-        return StoreFull(0, free_bytes, "the disk's free space")
+        return StoreFull(needed_bytes=0, available_bytes=free_bytes, limit="the disk's free space")
 
     def skip_record(self, begin: int, end: int) -> None:
         """Move the end past a record that does not concern the index. Requires: the state lock."""

@@ -1,7 +1,7 @@
 """Return records: deliveries of one lane that did not end with an ack, with their delivery counts so far.
 
-    return     number u32; runs of (first u64, messages u32, attempts u16)
-    with times number u32, the store's time u64; runs of (first u64, messages u32, attempts u16, due u64)
+    return     number u32; runs of (first u64, messages u32, delivery count u16)
+    with times number u32, the store's time u64; runs of (first u64, messages u32, delivery count u16, due u64)
 
 The number is that of the destination or of the subscription. A record with the flag TIMED has times: some of its runs
 are offered again later.
@@ -22,11 +22,11 @@ _NUMBER_AND_TIME: Final = struct.Struct("<IQ")
 
 
 class ReturnedRun(NamedTuple):
-    """A run of sequences of one lane that were delivered `attempts` times so far."""
+    """A run of sequences of one lane that were delivered `delivery_count` times so far."""
 
     first: int
     messages: int
-    attempts: int
+    delivery_count: int
     due_at: int = 0
     """When they are offered again, in ms since 1970 of the store's SteadyClock. 0: at once."""
 
@@ -61,7 +61,7 @@ def decode_return(header: Header, head: bytes | memoryview) -> ReturnRecord:
         raise RecordDamaged("the runs of a return record do not add up to its length")
     number, now_ms = (*fields.unpack_from(head, HEADER_BYTES), 0)[:2]
     runs = [ReturnedRun(*run) for run in form.iter_unpack(head[begin : header.length])]
-    if not all(run.messages and run.attempts for run in runs):
+    if not all(run.messages and run.delivery_count for run in runs):
         raise RecordDamaged("a return record counts nothing")
     if now_ms > TIME_MAX or any(run.due_at > TIME_MAX for run in runs):
         raise RecordDamaged("a return record tells a time that cannot be")

@@ -40,7 +40,7 @@ _COUNTED_RUN: Final = struct.Struct("<QQH")
 _DURABLE: Final = 0
 _RETENTION: Final = 1
 _WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
-_ATTEMPTS_SECTION: Final = 1
+_DELIVERY_COUNTS_SECTION: Final = 1
 _DUPLICATES_SECTION: Final = 2
 _IMPORTS_SECTION: Final = 3
 _PROPERTIES_SECTION: Final = 4
@@ -161,11 +161,11 @@ class WindowIds(NamedTuple):
 
 
 class CountedRun(NamedTuple):
-    """A run of sequences of a lane that were delivered `attempts` times."""
+    """A run of sequences of a lane that were delivered `delivery_count` times."""
 
     first: int
     last: int
-    attempts: int
+    delivery_count: int
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class StateRecord:
     """Loads that were taken over; the present one is last."""
     duplicates: list[WindowIds] = field(default_factory=list)
     """The last ids of each producer. The producer that sent last is at the end."""
-    attempts: dict[int, list[CountedRun]] = field(default_factory=dict)
+    delivery_counts: dict[int, list[CountedRun]] = field(default_factory=dict)
     """Lane -> delivery counts of returned messages."""
     properties: dict[str, bytes] = field(default_factory=dict)
     """The host's own named values."""
@@ -243,12 +243,12 @@ def encode_state(state: StateRecord) -> bytes:
 
 def _encode_sections(state: StateRecord) -> Iterator[bytes]:
     """Yield the parts that most stores do not have, behind all others: tag u8, bytes u32, and the content."""
-    if state.attempts:
+    if state.delivery_counts:
         lanes = [
             _COUNTED.pack(lane_number, len(runs)) + b"".join(_COUNTED_RUN.pack(*run) for run in runs)
-            for lane_number, runs in state.attempts.items()
+            for lane_number, runs in state.delivery_counts.items()
         ]
-        yield _SECTION.pack(_ATTEMPTS_SECTION, _COUNT.size + sum(map(len, lanes)))
+        yield _SECTION.pack(_DELIVERY_COUNTS_SECTION, _COUNT.size + sum(map(len, lanes)))
         yield _COUNT.pack(len(lanes))
         yield from lanes
     if state.duplicates:
@@ -427,10 +427,10 @@ class _Reader:
         while self._at < len(self._data):
             tag, size = self.numbers(_SECTION)
             end = self._at + size
-            if tag not in (_ATTEMPTS_SECTION, _DUPLICATES_SECTION, _IMPORTS_SECTION, _PROPERTIES_SECTION):
+            if tag not in (_DELIVERY_COUNTS_SECTION, _DUPLICATES_SECTION, _IMPORTS_SECTION, _PROPERTIES_SECTION):
                 raise RecordDamaged(f"a part {tag} of the state is unknown")
-            if tag == _ATTEMPTS_SECTION:
-                state.attempts = dict(self.counted() for _ in range(self.count()))
+            if tag == _DELIVERY_COUNTS_SECTION:
+                state.delivery_counts = dict(self.counted() for _ in range(self.count()))
             while tag == _DUPLICATES_SECTION and self._at < end:
                 destination, producer = self.count(), self.take(DIGEST_BYTES)
                 state.duplicates.append(WindowIds(destination, producer, self.take(DIGEST_BYTES * self.count())))
@@ -447,7 +447,7 @@ class _Reader:
         lane_number, count = self.numbers(_COUNTED)
         data = self.take(_COUNTED_RUN.size * count)
         runs = [CountedRun(*run) for run in _COUNTED_RUN.iter_unpack(data)]
-        if any(run.first > run.last or not run.attempts for run in runs):
+        if any(run.first > run.last or not run.delivery_count for run in runs):
             raise RecordDamaged("a run of returned messages cannot be")
         for run in runs:
             check_run(lane_number, run.first, run.last + 1 - run.first)

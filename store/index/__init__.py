@@ -5,6 +5,6 @@ Begin with `block.py`, which has the places of 512 messages. Then read `destinat
 has changed. `data_log_use.py` counts what needs a data log. `idle_lanes.py` has what remains of empty lanes. For topics
 there are `topic_lane.py` and `subscriptions.py`, with `sequence_bitmap.py` for messages acknowledged out of order and
 `subscription_table.py` for subscriptions that nobody uses. Other tables are `due_times.py` and `delayed_lane.py` (times
-of messages), `delivery_counts.py` (attempts), `deduplication.py` (known ids), and `fingerprint.py` (headers in a
-block). docs/internals/store-index.md says why.
+of messages), `delivery_counts.py` (how often each was delivered), `deduplication.py` (known ids), and `fingerprint.py`
+(headers in a block). docs/internals/store-index.md says why.
 """

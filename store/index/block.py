@@ -93,7 +93,8 @@ class Block:
         self.extra_blocks = 0
 
     @property
-    def pending(self) -> int:
+    def pending_messages(self) -> int:
+        """How many messages are not gone."""
         return len(self.lengths) - self.gone.bit_count()
 
     def begin_data_log(self, data_log: int) -> None:
@@ -140,8 +141,8 @@ class Block:
         self.gone |= ((1 << missing) - 1) << len(self.lengths)
         self.lengths.extend([0] * missing)
 
-    def move(self, data_log: int, offset: int, first: int, lengths: array[int]) -> None:
-        """Place the messages from index `first` on in one record. They are pending again if they were gone."""
+    def note_copy(self, data_log: int, offset: int, first: int, lengths: array[int]) -> None:
+        """Note that one record has copies of the messages from index `first` on. Gone ones are pending again."""
         behind = first + len(lengths)
         self.fill(behind)
         self.lengths[first:behind] = lengths
@@ -150,18 +151,20 @@ class Block:
             self.relocated = RelocatedPlaces()
         self.relocated.put(CopiedRun(first, behind - 1, first, len(lengths), data_log, offset))
 
-    def files(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    def data_log_runs(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
         """Yield (data log, first, last) for each range of first..last that is in one data log."""
-        return self._sent_files(first, last) if self.relocated is None else self._files(self.relocated, first, last)
+        if self.relocated is None:
+            return self._sent_data_log_runs(first, last)
+        return self._data_log_runs(self.relocated, first, last)
 
-    def _files(self, relocated: RelocatedPlaces, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    def _data_log_runs(self, relocated: RelocatedPlaces, first: int, last: int) -> Iterator[tuple[int, int, int]]:
         for stretch in relocated.within(first, last):
-            yield from self._sent_files(first, stretch.first - 1)
+            yield from self._sent_data_log_runs(first, stretch.first - 1)
             yield stretch.data_log, stretch.first, stretch.last
             first = stretch.last + 1
-        yield from self._sent_files(first, last)
+        yield from self._sent_data_log_runs(first, last)
 
-    def _sent_files(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    def _sent_data_log_runs(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
         at = bisect_right(self.data_log_starts, first) - 1
         while first <= last:
             behind = self.data_log_starts[at + 1] if at + 1 < len(self.data_log_starts) else BLOCK_MESSAGES
@@ -202,7 +205,7 @@ class Block:
     def _sent_extents(self, first: int, last: int) -> Iterator[Extent | SingleRecords]:
         base = self.number << BLOCK_SHIFT
         starts, offsets, lengths = self.starts, self.offsets, self.lengths
-        for data_log, low, high in self._sent_files(first, last):
+        for data_log, low, high in self._sent_data_log_runs(first, last):
             if starts is None:
                 yield SingleRecords(data_log, base + low, offsets[low : high + 1], lengths[low : high + 1])
                 continue
@@ -255,7 +258,7 @@ class Block:
         """Return the block in these bytes. Raises BlockDamaged if `pack` can't have made them."""
         if len(data) < _PACKED.size:
             raise BlockDamaged("too short")
-        messages, records, files, parts, planes, gone = _PACKED.unpack_from(data)
+        messages, records, data_log_count, parts, planes, gone = _PACKED.unpack_from(data)
         has_starts, has_relocated = parts & _HAS_STARTS, parts & _HAS_RELOCATED
         times = None
         if parts & _HAS_TIMES:
@@ -264,13 +267,17 @@ class Block:
                 raise BlockDamaged("its times do not add up")
             times, begin = unpacked
             data = data[:begin]
-        end = _PACKED.size + planes * messages + 4 * records + 6 * files + (2 * records if has_starts else 0)
+        end = _PACKED.size + planes * messages + 4 * records + 6 * data_log_count + (2 * records if has_starts else 0)
         is_long_enough = len(data) >= end if has_relocated else len(data) == end
         if messages > BLOCK_MESSAGES or planes > 4 or parts > 7 or not is_long_enough:
             raise BlockDamaged("its parts do not add up")
         block = cls(block_number)
         at = block._unpack_lengths(data, messages, planes)
-        for column, count in ((block.offsets, records), (block.data_logs, files), (block.data_log_starts, files)):
+        for column, count in (
+            (block.offsets, records),
+            (block.data_logs, data_log_count),
+            (block.data_log_starts, data_log_count),
+        ):
             size = count * column.itemsize
             column.frombytes(data[at : at + size])
             at += size

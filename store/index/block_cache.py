@@ -34,36 +34,38 @@ def capacity_blocks(cache_bytes: int) -> int:
 class BlockLane(JournaledLane):
     """The store's lane with blocks, as the cache sees it."""
 
-    __slots__ = ("tail", "resident", "cache", "blocks", "blocks_on_disk", "rows_to_delete")
+    __slots__ = ("tail", "resident_blocks", "cache", "block_numbers", "stored_block_numbers", "rows_to_delete")
 
     def __init__(self, cache: BlockCache, lane_number: int, destination_number: int, priority: int) -> None:
         super().__init__(lane_number, destination_number, priority)
         self.cache = cache
         # The block to which messages are added, while it is in RAM.
         self.tail: Block | None = None
-        self.resident: dict[int, Block] = {}
+        # The blocks in RAM, by number.
+        self.resident_blocks: dict[int, Block] = {}
         # Numbers of the blocks with a pending message, in RAM or on disk.
-        self.blocks = SequenceSet()
+        self.block_numbers = SequenceSet()
         # Numbers of the blocks that have a row in the metadata store.
-        self.blocks_on_disk = SequenceSet()
+        self.stored_block_numbers = SequenceSet()
         # Numbers of stored blocks whose rows the next checkpoint deletes.
         self.rows_to_delete = SequenceSet()
 
     def take_over_blocks(self, lane: BlockLane) -> None:
         """Take over the blocks of a lane, which must not be used any more."""
-        self.cache, self.tail, self.resident = lane.cache, lane.tail, lane.resident
-        self.blocks, self.blocks_on_disk, self.rows_to_delete = lane.blocks, lane.blocks_on_disk, lane.rows_to_delete
+        self.cache, self.tail, self.resident_blocks = lane.cache, lane.tail, lane.resident_blocks
+        self.block_numbers, self.stored_block_numbers = lane.block_numbers, lane.stored_block_numbers
+        self.rows_to_delete = lane.rows_to_delete
 
     def block(self, block_number: int) -> Block | None:
         """Return a block from RAM or the metadata store. None: it has no pending message."""
-        block = self.resident.get(block_number)
-        if block is None and block_number in self.blocks:
+        block = self.resident_blocks.get(block_number)
+        if block is None and block_number in self.block_numbers:
             block = self.cache.fetch(self, block_number)
         return block
 
     def pending_from(self) -> int:
         """A sequence before which no message is pending: the beginning of the first block. O(1)."""
-        return self.blocks.first << BLOCK_SHIFT if self.blocks else self.next_sequence
+        return self.block_numbers.first << BLOCK_SHIFT if self.block_numbers else self.next_sequence
 
     def unpack(self, block_number: int, packed: bytes) -> Block:
         """Return the block in these bytes. Raises BlockDamaged."""
@@ -71,8 +73,8 @@ class BlockLane(JournaledLane):
 
     def retire(self, block: Block) -> None:
         """Forget a block that has no pending message."""
-        self.blocks.remove(block.number, block.number)
-        if block.number in self.blocks_on_disk:
+        self.block_numbers.remove(block.number, block.number)
+        if block.number in self.stored_block_numbers:
             self.rows_to_delete.add(block.number, block.number)
         if block is self.tail:
             self.tail = None
@@ -80,13 +82,13 @@ class BlockLane(JournaledLane):
 
     def retire_all(self) -> None:
         """Forget all blocks. Requires: none of them has a pending message."""
-        for block in list(self.resident.values()):
+        for block in list(self.resident_blocks.values()):
             self.retire(block)
-        for first, last in self.blocks:
+        for first, last in self.block_numbers:
             for number in range(first, last + 1):
-                if number in self.blocks_on_disk:
+                if number in self.stored_block_numbers:
                     self.rows_to_delete.add(number, number)
-        self.blocks.clear()
+        self.block_numbers.clear()
 
     def note_due(self, block: Block, messages: int) -> None:
         """Note that so many messages of a block no longer wait for their time."""
@@ -125,8 +127,8 @@ class BlockCache:
         self._read_block = read_block
         self._doubt = doubt
         self._checkpoint_need = checkpoint_need
-        # Number of blocks in RAM. A block counts `extra_blocks` more, here and in _dirty_extra.
-        self._resident_blocks = 0
+        # Number of blocks in RAM that are charged. A block counts `extra_blocks` more, here and in _dirty_extra.
+        self._charged_blocks = 0
         self._dirty_extra = 0
         # Number of blocks that stand for fingerprints which no checkpoint has stored yet, included in both.
         self._fingerprint_blocks = 0
@@ -151,7 +153,7 @@ class BlockCache:
     @property
     def held_bytes(self) -> int:
         """Bytes charged to the account."""
-        return self._resident_blocks * BLOCK_CHARGE_BYTES + self._packed_bytes
+        return self._charged_blocks * BLOCK_CHARGE_BYTES + self._packed_bytes
 
     def resize(self, cache_bytes: int) -> bool:
         """Set the capacity; clean blocks above it leave at once. Requires: no checkpoint is under way.
@@ -161,19 +163,19 @@ class BlockCache:
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._make_room(0)
         self._note_filling()
-        return self._resident_blocks <= self._capacity_blocks and not self.is_crowded
+        return self._charged_blocks <= self._capacity_blocks and not self.is_crowded
 
     def insert(self, lane: BlockLane, block: Block) -> None:
         """Take a block into RAM; if the cache is full, drop clean blocks."""
         self._charge(1 + block.extra_blocks)
-        lane.resident[block.number] = block
+        lane.resident_blocks[block.number] = block
 
     def lane(self, lane_number: int) -> BlockLane:
         """Return the lane of a number, or the timetable of messages that come back."""
         return self.delayed[lane_number ^ DELAYED] if lane_number & DELAYED else self._lanes[lane_number]
 
     def _make_room(self, blocks: int) -> None:
-        while self._resident_blocks + blocks > self._capacity_blocks and self._clean:
+        while self._charged_blocks + blocks > self._capacity_blocks and self._clean:
             (number, _), old = self._clean.popitem()
             self._drop(self.lane(number), old)
 
@@ -181,7 +183,7 @@ class BlockCache:
         self._make_room(blocks)
         admitted = self._account.reserve(blocks * BLOCK_CHARGE_BYTES)
         assert admitted, "the index's share of memory is guaranteed"
-        self._resident_blocks += blocks
+        self._charged_blocks += blocks
 
     def widen(self, block: Block) -> None:
         """Make room in a dirty block for the places of its first relocated messages."""
@@ -211,7 +213,7 @@ class BlockCache:
         if more > 0:
             self._charge(more)
         else:
-            self._resident_blocks += more
+            self._charged_blocks += more
             self._account.release(-more * BLOCK_CHARGE_BYTES)
         self._fingerprint_blocks = blocks
         self._dirty_extra += more
@@ -229,11 +231,11 @@ class BlockCache:
             self._checkpoint_need.is_index_filling = True
 
     def _drop(self, lane: BlockLane, block: Block) -> None:
-        del lane.resident[block.number]
+        del lane.resident_blocks[block.number]
         if lane.tail is block:
             lane.tail = None
         blocks = 1 + block.extra_blocks
-        self._resident_blocks -= blocks
+        self._charged_blocks -= blocks
         self._account.release(blocks * BLOCK_CHARGE_BYTES)
 
     def expel(self, lane: BlockLane, block: Block) -> None:
@@ -262,7 +264,7 @@ class BlockCache:
 
     def peek(self, lane: BlockLane, block_number: int) -> Block:
         """Return a block with pending messages; if it is not in RAM, read it and do not keep it."""
-        return lane.resident.get(block_number) or self._read(lane, block_number)
+        return lane.resident_blocks.get(block_number) or self._read(lane, block_number)
 
     def _read(self, lane: BlockLane, block_number: int) -> Block:
         packed = self._read_block(lane.number, block_number)
@@ -305,12 +307,12 @@ class BlockCache:
 
     def _check(self) -> None:
         lanes = [*self._lanes.values(), *self.delayed.values()]
-        blocks = [block for lane in lanes for block in lane.resident.values()]
+        blocks = [block for lane in lanes for block in lane.resident_blocks.values()]
         held_blocks = self._fingerprint_blocks
-        assert self._resident_blocks == held_blocks + sum(1 + block.extra_blocks for block in blocks)
+        assert self._charged_blocks == held_blocks + sum(1 + block.extra_blocks for block in blocks)
         assert self._dirty_extra == held_blocks + sum(block.extra_blocks for block in self.dirty.values())
         for block in blocks:
             relocated_blocks = 0 if block.relocated is None else RELOCATED_BLOCKS - 1
             assert block.extra_blocks == relocated_blocks + (0 if block.times is None else block.times_blocks)
         for (number, block_number), block in self.dirty.items():
-            assert block.is_dirty and self.lane(number).resident[block_number] is block
+            assert block.is_dirty and self.lane(number).resident_blocks[block_number] is block

@@ -70,15 +70,15 @@ class Deduplication:
 
     # ------------------------------------------------------------------ windows and ids
 
-    def register(self, destination: int, name: str) -> None:
+    def register(self, destination_number: int, name: str) -> None:
         """Give the windows of a destination the size that the policy of its name asks for."""
         size = self._window_of(name)
         if size:
-            self._sizes[destination] = size
+            self._sizes[destination_number] = size
 
-    def watches(self, destination: int) -> bool:
+    def watches(self, destination_number: int) -> bool:
         """Return whether ids of messages to this destination are kept at all."""
-        return destination in self._sizes
+        return destination_number in self._sizes
 
     def has_seen(self, sent: Identity) -> bool:
         """Return whether this message was stored already, as far back as the window reaches."""
@@ -108,10 +108,10 @@ class Deduplication:
         window.ids.append(sent.message, self._noted)
         self._noted += 1
 
-    def forget(self, destination: int) -> None:
+    def forget(self, destination_number: int) -> None:
         """Drop the windows of a deleted destination. O(windows)."""
-        self._sizes.pop(destination, None)
-        for key in [key for key in self._windows if key[0] == destination]:
+        self._sizes.pop(destination_number, None)
+        for key in [key for key in self._windows if key[0] == destination_number]:
             self._drop(key)
 
     def clear(self) -> None:
@@ -169,9 +169,9 @@ class Deduplication:
         """Bytes held, computed anew. O(windows)."""
         return sum(WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.ids) for window in self._windows.values())
 
-    def producers(self, destination: int) -> int:
+    def producers(self, destination_number: int) -> int:
         """Return how many producers have a window there. All that give no name count as one. O(windows)."""
-        return sum(1 for found, _ in self._windows if found == destination)
+        return sum(1 for found, _ in self._windows if found == destination_number)
 
     @property
     def messages(self) -> int:

@@ -44,7 +44,7 @@ class DelayedLane(BlockLane):
             if block is None:
                 block = DelayedBlock(number)
                 self.cache.insert(self, block)
-                self.blocks.add(number, number)
+                self.block_numbers.add(number, number)
             if not block.is_dirty:
                 self.cache.touch(self, block)
             assert block.times is not None
@@ -55,11 +55,12 @@ class DelayedLane(BlockLane):
 
     def forget(self, first: int, last: int) -> None:
         """Remove first..last from the timetable. O(blocks); if nothing else waits, no block is read."""
-        if self.blocks and first <= self.blocks.first << BLOCK_SHIFT and self.blocks.last < (last + 1) >> BLOCK_SHIFT:
+        numbers = self.block_numbers
+        if numbers and first <= numbers.first << BLOCK_SHIFT and numbers.last < (last + 1) >> BLOCK_SHIFT:
             self.forget_all()
             return
         number = first >> BLOCK_SHIFT
-        while (run := self.blocks.next_from(number)) is not None:
+        while (run := self.block_numbers.next_from(number)) is not None:
             number = max(run[0], number)
             base = number << BLOCK_SHIFT
             if base > last:
@@ -84,11 +85,11 @@ class DelayedLane(BlockLane):
 
     def forget_all(self) -> None:
         """Remove everything from the timetable, because the lane has ended. O(blocks), no disk."""
-        for block in list(self.resident.values()):
+        for block in list(self.resident_blocks.values()):
             self.cache.expel(self, block)
-        for first, last in self.blocks_on_disk:
+        for first, last in self.stored_block_numbers:
             self.rows_to_delete.add(first, last)
-        self.blocks.clear()
+        self.block_numbers.clear()
         self.pending_messages = 0
         self.earliest[DUE] = NEVER
 
@@ -98,7 +99,7 @@ class DelayedLane(BlockLane):
         self.pending_messages -= messages
         if not block.times.not_due_bits:
             self.retire(block)
-        if not self.blocks:
+        if not self.block_numbers:
             self.earliest[DUE] = NEVER
 
     def is_pending(self, sequence: int) -> bool:
@@ -119,7 +120,7 @@ class DelayedLane(BlockLane):
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
         """Return the first waiting run at or behind `sequence`, cut to `most` and to its block. None: there is none."""
         number = sequence >> BLOCK_SHIFT
-        while (run := self.blocks.next_from(number)) is not None:
+        while (run := self.block_numbers.next_from(number)) is not None:
             number = max(run[0], number)
             block = self.block(number)
             assert block is not None and block.times is not None
@@ -134,7 +135,7 @@ class DelayedLane(BlockLane):
 
     def _check(self) -> None:
         waiting = 0
-        for low, high in self.blocks:
+        for low, high in self.block_numbers:
             for number in range(low, high + 1):
                 block = self.block(number)
                 assert block is not None and block.times is not None and block.number == number
@@ -142,7 +143,7 @@ class DelayedLane(BlockLane):
                 waiting += block.times.not_due_bits.bit_count()
                 assert self.earliest[DUE] <= block.times.earliest[DUE]
         assert waiting == self.pending_messages
-        for runs in (self.blocks, self.blocks_on_disk, self.rows_to_delete):
+        for runs in (self.block_numbers, self.stored_block_numbers, self.rows_to_delete):
             runs._check()
-        assert all(number in self.blocks for number in self.resident)
-        assert not self.blocks or self.earliest[DUE] < NEVER
+        assert all(number in self.block_numbers for number in self.resident_blocks)
+        assert not self.block_numbers or self.earliest[DUE] < NEVER

@@ -29,13 +29,13 @@ logger = LateLogger("forebay.store")
 RUNS_MAX: Final = 8192
 """Most runs of all lanes: 192 KiB of RAM, and 144 KiB in each state record."""
 RUNS_MIN: Final = 64
-RUN_FILE_BYTES: Final = 256
+DATA_LOG_BYTES_A_RUN: Final = 256
 """A data log must have this many bytes for each run, so that its state record takes at most a fourteenth of it."""
 RUN_CHARGE_BYTES: Final = 24
 """Charge of a run: two numbers of 8 bytes and one of 2, and the growth reserve of their arrays."""
 LANE_CHARGE_BYTES: Final = 512
 """Charge of a lane with counts."""
-ATTEMPTS_MAX: Final = 0xFFFF
+DELIVERY_COUNT_MAX: Final = 0xFFFF
 """Counting ends at this count."""
 KEPT_SHARE: Final = 3 / 4
 """Share of the runs that is kept if there are too many."""
@@ -67,18 +67,18 @@ class DeliveryCounts:
         """Return how often a message was delivered, as far as known."""
         return self.find(sequence) or 0
 
-    def extend(self, first: int, last: int, attempts: int) -> bool:
+    def extend(self, first: int, last: int, delivery_count: int) -> bool:
         """Add the count of first..last if that only extends the last run; return whether it did."""
-        if not self._lasts or self._lasts[-1] != first - 1 or self._counts[-1] != attempts:
+        if not self._lasts or self._lasts[-1] != first - 1 or self._counts[-1] != delivery_count:
             return False
         self._lasts[-1] = last
         return True
 
-    def put(self, first: int, last: int, attempts: int) -> None:
+    def put(self, first: int, last: int, delivery_count: int) -> None:
         """Set the count of first..last, whatever was known. O(log runs), plus a copy of the runs behind."""
         assert first <= last
         low, high = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
-        pieces = [CountedRun(first, last, min(attempts, ATTEMPTS_MAX))]
+        pieces = [CountedRun(first, last, min(delivery_count, DELIVERY_COUNT_MAX))]
         if low < high:
             before, behind = self._run(low), self._run(high - 1)
             if before.first < first:
@@ -130,19 +130,19 @@ class DeliveryCounts:
     def _replace(self, low: int, high: int, pieces: Iterable[CountedRun]) -> None:
         merged: list[CountedRun] = []
         for piece in pieces:
-            if merged and merged[-1].attempts == piece.attempts and merged[-1].last == piece.first - 1:
+            if merged and merged[-1].delivery_count == piece.delivery_count and merged[-1].last == piece.first - 1:
                 merged[-1] = merged[-1]._replace(last=piece.last)
             else:
                 merged.append(piece)
         self._firsts[low:high] = array("q", [run.first for run in merged])
         self._lasts[low:high] = array("q", [run.last for run in merged])
-        self._counts[low:high] = array("H", [run.attempts for run in merged])
+        self._counts[low:high] = array("H", [run.delivery_count for run in merged])
 
     def _check(self) -> None:
         previous = CountedRun(-2, -2, -1)
         for run in self:
             assert previous.last < run.first <= run.last
-            assert previous.last + 1 < run.first or previous.attempts != run.attempts
+            assert previous.last + 1 < run.first or previous.delivery_count != run.delivery_count
             previous = run
 
 
@@ -167,10 +167,6 @@ class DeliveryCountTable:
     def held_bytes(self) -> int:
         return RUN_CHARGE_BYTES * self._runs + LANE_CHARGE_BYTES * len(self._lanes)
 
-    @property
-    def lanes(self) -> list[int]:
-        return list(self._lanes)
-
     def find(self, lane_number: int) -> DeliveryCounts | None:
         """Return the counts of a lane. None: none of its messages has any."""
         return self._lanes.get(lane_number)
@@ -179,15 +175,15 @@ class DeliveryCountTable:
         """Return whether the journal has the counts of this lane: not if the lane ends with the process."""
         return lane_number < NON_PERSISTENT and lane_number >> LANE_SHIFT not in self.local
 
-    def put(self, lane_number: int, first: int, last: int, attempts: int) -> None:
+    def put(self, lane_number: int, first: int, last: int, delivery_count: int) -> None:
         """Set the delivery count of first..last in a lane."""
         known = self._lanes.get(lane_number)
-        if known is not None and known.extend(first, last, attempts):
+        if known is not None and known.extend(first, last, delivery_count):
             return
         if self._make_room(lane_number):
             known = self._lanes.setdefault(lane_number, DeliveryCounts())
             before = known.runs
-            known.put(first, last, attempts)
+            known.put(first, last, delivery_count)
             self._count(known.runs - before)
 
     def suspect(self, lane_number: int, first: int, last: int) -> None:
@@ -235,7 +231,7 @@ class DeliveryCountTable:
     def describe(self) -> dict[int, list[CountedRun]]:
         """Return the counts that the journal must have, by lane."""
         counted = {
-            lane_number: [run for run in known if run.attempts]
+            lane_number: [run for run in known if run.delivery_count]
             for lane_number, known in self._lanes.items()
             if self.is_recorded(lane_number)
         }
@@ -285,7 +281,8 @@ class DeliveryCountTable:
                 self._runs,
                 event="attempts_forgotten",
             )
-        ranked = sorted((run.attempts, lane_number, run) for lane_number, known in self._lanes.items() for run in known)
+        lanes = self._lanes.items()
+        ranked = sorted((run.delivery_count, lane_number, run) for lane_number, known in lanes for run in known)
         kept = sorted(ranked[len(ranked) - int(KEPT_SHARE * len(ranked)) :], key=lambda entry: (entry[1], entry[2]))
         self._lanes.clear()
         for _, lane_number, run in kept:
@@ -303,4 +300,4 @@ class DeliveryCountTable:
 
 def runs_max(data_log_bytes: int) -> int:
     """Return the bound on the number of runs for data logs of this size."""
-    return max(RUNS_MIN, min(RUNS_MAX, data_log_bytes // RUN_FILE_BYTES))
+    return max(RUNS_MIN, min(RUNS_MAX, data_log_bytes // DATA_LOG_BYTES_A_RUN))

@@ -29,13 +29,13 @@ class DestinationLane(BlockLane):
     __slots__ = ("data_log_uses", "is_unread")
 
     def __init__(
-        self, cache: BlockCache, data_log_uses: dict[int, DataLogUse], destination: int, priority: int
+        self, cache: BlockCache, data_log_uses: dict[int, DataLogUse], destination_number: int, priority: int
     ) -> None:
         """Make an empty lane.
 
         data_log_uses: the uses of all data logs, which the lanes of an index share.
         """
-        super().__init__(cache, destination << LANE_SHIFT | priority, destination, priority)
+        super().__init__(cache, destination_number << LANE_SHIFT | priority, destination_number, priority)
         self.data_log_uses = data_log_uses
         # Whether messages only get a sequence and are not stored, because this is a topic's lane without subscriptions.
         self.is_unread = False
@@ -149,11 +149,11 @@ class DestinationLane(BlockLane):
 
     def _begin_block(self, sequence: int) -> Block:
         number = sequence >> BLOCK_SHIFT
-        block = self.block(number) if number in self.blocks else None
+        block = self.block(number) if number in self.block_numbers else None
         if block is None:
             block = Block(number)
             self.cache.insert(self, block)
-            self.blocks.add(number, number)
+            self.block_numbers.add(number, number)
             self._touched(block)
         block.fill(sequence & BLOCK_MASK)
         self.tail = block
@@ -167,9 +167,9 @@ class DestinationLane(BlockLane):
         removed = 0
         number, last_number = first >> BLOCK_SHIFT, last >> BLOCK_SHIFT
         while number <= last_number:
-            block = self.resident.get(number)
+            block = self.resident_blocks.get(number)
             if block is None:
-                run = self.blocks.next_from(number)
+                run = self.block_numbers.next_from(number)
                 if run is None or run[0] > last_number:
                     break
                 number = run[0]
@@ -182,7 +182,7 @@ class DestinationLane(BlockLane):
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:
         """Remove one sequence as `remove` does, by a record: there always is one. Every single ack takes this path."""
-        block = self.resident.get(sequence >> BLOCK_SHIFT)
+        block = self.resident_blocks.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
         if block is None or len(block.data_logs) != 1 or index >= len(block.lengths) or block.relocated is not None:
             return self.remove(sequence, sequence, ack_data_log)
@@ -231,7 +231,7 @@ class DestinationLane(BlockLane):
         """
         uses, lengths = self.data_log_uses, block.lengths
         freed_bytes = 0
-        for data_log, first, last in block.files(low, high):
+        for data_log, first, last in block.data_log_runs(low, high):
             part = (fresh >> first) & ((1 << (last - first + 1)) - 1)
             messages = part.bit_count()
             if not messages:
@@ -248,7 +248,7 @@ class DestinationLane(BlockLane):
                 uses[by_data_log].acked_data_logs.add(data_log)
         return freed_bytes
 
-    def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
+    def note_copy(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
         """Note that the sequences from `first` on are in a copy there. Requires: they fit into a block.
 
         They are pending from now on: only pending messages are copied. A replay may not have seen them, or may have
@@ -268,7 +268,7 @@ class DestinationLane(BlockLane):
         added_bytes = sum(lengths)
         if block.relocated is None:
             self.cache.widen(block)
-        block.move(data_log, offset, low, array("I", lengths))
+        block.note_copy(data_log, offset, low, array("I", lengths))
         use.pending_messages += len(lengths)
         use.pending_bytes += added_bytes
         self.pending_messages += len(lengths) - pending.bit_count()
@@ -280,12 +280,17 @@ class DestinationLane(BlockLane):
         if block is None:
             block = Block(block_number)
             self.cache.insert(self, block)
-            self.blocks.add(block_number, block_number)
+            self.block_numbers.add(block_number, block_number)
             block.fill(min(self.next_sequence - (block_number << BLOCK_SHIFT), BLOCK_MESSAGES))
         return self._touched(block)
 
-    def placed(self, data_log: int, begin: int, end: int, first: int, last: int) -> list[Extent | SingleRecords]:
-        """Return those of first..last, in one block, that are pending and in a record between begin and end."""
+    def pending_places_in(
+        self, data_log: int, begin: int, end: int, first: int, last: int
+    ) -> list[Extent | SingleRecords]:
+        """Return where those of first..last, in one block, are that are pending and in a record of a data log.
+
+        begin, end: the offsets between which that record begins.
+        """
         block = self.block(first >> BLOCK_SHIFT)
         stored: list[Extent | SingleRecords] = []
         if block is None or first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
@@ -315,7 +320,7 @@ class DestinationLane(BlockLane):
             self.cache.widen_for_times(block)
         assert block.times is not None
         block.times.put_each(first & BLOCK_MASK, times)
-        self.expect(block)
+        self.note_earliest_times(block)
 
     def put_expiry(self, sequence: int, expires_at: int) -> None:
         """Set the expiry of the message that was just added. O(1)."""
@@ -327,10 +332,10 @@ class DestinationLane(BlockLane):
             times = block.times
             assert times is not None
         if times.put_expiry(sequence & BLOCK_MASK, expires_at):
-            self.expect(block)
+            self.note_earliest_times(block)
 
-    def expect(self, block: Block) -> None:
-        """Include the earliest times of a block in those of this lane."""
+    def note_earliest_times(self, block: Block) -> None:
+        """Lower the earliest times of this lane to those of a block."""
         assert block.times is not None
         for kind in (DUE, EXPIRY):
             self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
@@ -378,9 +383,9 @@ class DestinationLane(BlockLane):
         number = sequence >> BLOCK_SHIFT
         index = sequence & BLOCK_MASK
         while True:
-            block = self.resident.get(number)
+            block = self.resident_blocks.get(number)
             if block is None:
-                run = self.blocks.next_from(number)
+                run = self.block_numbers.next_from(number)
                 if run is None:
                     return None
                 if run[0] != number:
@@ -407,19 +412,19 @@ class DestinationLane(BlockLane):
 
     def _check(self) -> None:
         pending = size = 0
-        for low, high in self.blocks:
+        for low, high in self.block_numbers:
             for number in range(low, high + 1):
                 block = self.block(number)
                 assert block is not None and block.number == number
-                assert block.pending or number == self.next_sequence >> BLOCK_SHIFT
+                assert block.pending_messages or number == self.next_sequence >> BLOCK_SHIFT
                 block._check()
-                pending += block.pending
+                pending += block.pending_messages
                 size += sum(length for at, length in enumerate(block.lengths) if not block.gone >> at & 1)
         assert pending == self.pending_messages
         assert size == self.pending_bytes
-        for runs in (self.blocks, self.blocks_on_disk, self.rows_to_delete):
+        for runs in (self.block_numbers, self.stored_block_numbers, self.rows_to_delete):
             runs._check()
-        assert all(number in self.blocks for number in self.resident)
+        assert all(number in self.block_numbers for number in self.resident_blocks)
 
 
 class DeletedLane(DestinationLane):

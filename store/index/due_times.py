@@ -82,14 +82,14 @@ class DueTimes:
         """Return the numbers of up to `most` blocks with a message up to that time, the earliest first."""
         found = [
             (block.times.earliest[kind], number)
-            for number, block in lane.resident.items()
+            for number, block in lane.resident_blocks.items()
             if block.times is not None and block.times.earliest[kind] <= until_ms
         ]
         found += islice(self._stored(lane, kind, until_ms), most)
         return [number for _, number in sorted(found)[:most]]
 
     def _earliest(self, lane: BlockLane, kind: int) -> int:
-        in_ram = (block.times.earliest[kind] for block in lane.resident.values() if block.times is not None)
+        in_ram = (block.times.earliest[kind] for block in lane.resident_blocks.values() if block.times is not None)
         stored = next((time for time, _ in self._stored(lane, kind, NEVER)), NEVER)
         return min(stored, min(in_ram, default=NEVER))
 
@@ -99,7 +99,7 @@ class DueTimes:
         while True:
             page = self._stored_blocks(kind, lane.number, behind, until_ms, PAGE_ROWS)
             for time, number in page:
-                if number in lane.blocks and number not in lane.resident:
+                if number in lane.block_numbers and number not in lane.resident_blocks:
                     yield time, number
             if len(page) < PAGE_ROWS:
                 return

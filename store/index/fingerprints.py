@@ -90,7 +90,7 @@ class Fingerprints:
         number = sequence >> BLOCK_SHIFT
         behind = number + BLOCKS_MAX
         page = 1
-        while (run := lane.blocks.next_from(number)) is not None:
+        while (run := lane.block_numbers.next_from(number)) is not None:
             first = run[0]
             if first >= behind:
                 return Candidate(max(first << BLOCK_SHIFT, sequence), frozenset())
@@ -163,7 +163,7 @@ class Fingerprints:
         rows: list[Row] = []
         for (lane, number), fresh in list(self._fresh.items()):
             known = lanes.get(lane)
-            if known is None or number not in known.blocks:
+            if known is None or number not in known.block_numbers:
                 del self._fresh[lane, number]
             else:
                 rows += [(lane, number, name, data) for name, data in fresh.items()]

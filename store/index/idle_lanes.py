@@ -65,10 +65,10 @@ class IdleLanes:
         self._account.release(IDLE_LANE_BYTES)
         return self._next_sequences.pop(at)
 
-    def forget(self, destination: int) -> None:
+    def forget(self, destination_number: int) -> None:
         """Forget the lanes of a deleted destination."""
-        begin = bisect_left(self._numbers, destination << LANE_SHIFT)
-        end = bisect_left(self._numbers, destination + 1 << LANE_SHIFT)
+        begin = bisect_left(self._numbers, destination_number << LANE_SHIFT)
+        end = bisect_left(self._numbers, destination_number + 1 << LANE_SHIFT)
         del self._numbers[begin:end], self._next_sequences[begin:end]
         self._account.release(IDLE_LANE_BYTES * (end - begin))
 

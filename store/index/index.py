@@ -40,19 +40,19 @@ class LaneMaker(ABC):
     """Makes the lanes of topics."""
 
     @abstractmethod
-    def is_topic(self, destination: int) -> bool:
+    def is_topic(self, destination_number: int) -> bool:
         """Return whether a destination is a topic."""
 
     @abstractmethod
-    def make_lane(self, destination: int, priority: int, next_sequence: int) -> DestinationLane:
+    def make_lane(self, destination_number: int, priority: int, next_sequence: int) -> DestinationLane:
         """Make a lane of a topic whose next message has that sequence."""
 
 
 class _NoTopics(LaneMaker):
-    def is_topic(self, destination: int) -> bool:
+    def is_topic(self, destination_number: int) -> bool:
         return False
 
-    def make_lane(self, destination: int, priority: int, next_sequence: int) -> DestinationLane:
+    def make_lane(self, destination_number: int, priority: int, next_sequence: int) -> DestinationLane:
         raise NotImplementedError
 
 
@@ -104,17 +104,17 @@ class Index:
         # The latest time in the journal. The store's time never goes behind it.
         self.latest_ms = 0
 
-    def lane(self, destination: int, priority: int) -> DestinationLane:
+    def ensure_lane(self, destination_number: int, priority: int) -> DestinationLane:
         """Return a lane, made if needed. RecordDamaged: no lane can have that number."""
-        number = destination << LANE_SHIFT | priority
+        number = destination_number << LANE_SHIFT | priority
         lane = self.lanes.get(number)
         if lane is None:
             check_run(number, 0, 0)
             next_sequence = self.idle.take(number)
-            if self.topics.is_topic(destination):
-                lane = self.topics.make_lane(destination, priority, next_sequence)
+            if self.topics.is_topic(destination_number):
+                lane = self.topics.make_lane(destination_number, priority, next_sequence)
             else:
-                lane = DestinationLane(self.cache, self.data_log_uses, destination, priority)
+                lane = DestinationLane(self.cache, self.data_log_uses, destination_number, priority)
                 lane.next_sequence = next_sequence
             lane.delayed = self.delayed.get(number)
             self.lanes[number] = lane
@@ -143,14 +143,14 @@ class Index:
     def shrink_to_row(self, lane_number: int) -> None:
         """Make a lane without pending messages a row: now, or once a checkpoint has deleted its rows.
 
-        Requires: nobody has the lane. Later, callers must ask `lane` for it again.
+        Requires: nobody has the lane. Later, callers must ask `ensure_lane` for it again.
         """
         lane = self.lanes.get(lane_number)
         if lane is None or not lane.is_idle:
             return
         self.delivery_count_table.forget_lanes((lane_number,))  # they are of messages that are gone
         lane.retire_all()
-        if self._is_storing or lane.blocks_on_disk.count:
+        if self._is_storing or lane.stored_block_numbers.count:
             self._leaving[lane_number] = None
         else:
             del self.lanes[lane_number]
@@ -202,12 +202,12 @@ class Index:
             if (known := self.delayed.get(reader.number)) is not None:
                 known.trim(reader, first, last)
 
-    def forget_delayed(self, destination: int) -> None:
+    def forget_delayed(self, destination_number: int) -> None:
         """Forget the timetables of a destination or subscription that has ended.
 
         The next checkpoint deletes the rows.
         """
-        self.forget_delayed_lanes(lanes_of(destination) if self.delayed else ())
+        self.forget_delayed_lanes(lanes_of(destination_number) if self.delayed else ())
 
     def forget_delayed_lanes(self, lane_numbers: Iterable[int]) -> None:
         """Forget the timetables of these lanes. The next checkpoint deletes the rows."""
@@ -225,8 +225,9 @@ class Index:
         """Return the lane of a number; None: it is a row, or there is none."""
         return self.lanes.get(lane_number)
 
-    def lane_numbered(self, lane_number: int) -> DestinationLane:
-        return self.lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
+    def ensure_lane_numbered(self, lane_number: int) -> DestinationLane:
+        """Return the lane of a number as `ensure_lane` does."""
+        return self.ensure_lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def restore(
         self,
@@ -247,15 +248,15 @@ class Index:
             if not counts.pending_messages and counts.lane_number not in blocks:
                 self.idle.put(counts.lane_number, counts.next_sequence)
                 continue
-            lane = self.lane_numbered(counts.lane_number)
+            lane = self.ensure_lane_numbered(counts.lane_number)
             lane.next_sequence = counts.next_sequence
             lane.pending_messages = counts.pending_messages
             lane.added_bytes, lane.removed_bytes = counts.pending_bytes, 0
         for number, runs in blocks.items():
             stored = self._block_lane(number)
             for first, last in runs:
-                stored.blocks.add(first, last)
-                stored.blocks_on_disk.add(first, last)
+                stored.block_numbers.add(first, last)
+                stored.stored_block_numbers.add(first, last)
         for number, times in earliest.items():
             self._block_lane(number).earliest[:] = [time or NEVER for time in times]
         for number, lane in self.lanes.items():
@@ -270,7 +271,7 @@ class Index:
     def _block_lane(self, lane_number: int) -> BlockLane:
         """Return the lane of a number, made if needed, or the timetable that a checkpoint has stored."""
         if not lane_number & DELAYED:
-            return self.lane_numbered(lane_number)
+            return self.ensure_lane_numbered(lane_number)
         if lane_number ^ DELAYED not in self.delayed:
             raise RecordDamaged("what came back of a lane is not in the root")
         return self.delayed[lane_number ^ DELAYED]
@@ -298,12 +299,12 @@ class Index:
         return chain(idle, lanes), uses
 
     def _waiting(self) -> Iterator[tuple[int, BlockLane]]:
-        return ((lane.number, lane) for lane in self.delayed.values() if lane.blocks)
+        return ((lane.number, lane) for lane in self.delayed.values() if lane.block_numbers)
 
     def reset(self) -> None:
         """Forget everything, before a full replay."""
         for lane in chain(self.lanes.values(), self.delayed.values()):
-            for block in list(lane.resident.values()):
+            for block in list(lane.resident_blocks.values()):
                 self.cache.expel(lane, block)
         self._lanes_account.release(self.lanes_charge - self.idle.charge_bytes)
         self.lanes.clear()
@@ -316,21 +317,21 @@ class Index:
         self.fingerprints.reset()
         self.delivery_count_table.clear()
 
-    def forget(self, destination: int) -> None:
+    def forget(self, destination_number: int) -> None:
         """Remove the lanes of a destination with all pending messages. The next checkpoint deletes their rows."""
-        self.delivery_count_table.forget(destination)
-        self.forget_delayed(destination)
-        self.idle.forget(destination)
+        self.delivery_count_table.forget(destination_number)
+        self.forget_delayed(destination_number)
+        self.idle.forget(destination_number)
         for priority in range(PRIORITIES):
-            self._leaving.pop(destination << LANE_SHIFT | priority, None)
-            lane = self.lanes.get(destination << LANE_SHIFT | priority)
+            self._leaving.pop(destination_number << LANE_SHIFT | priority, None)
+            lane = self.lanes.get(destination_number << LANE_SHIFT | priority)
             if lane is None:
                 continue
             lane.remove(0, lane.next_sequence, 0)
-            for block in list(lane.resident.values()):
+            for block in list(lane.resident_blocks.values()):
                 lane.retire(block)
             del self.lanes[lane.number]
-            if self._is_storing or lane.blocks_on_disk.count:
+            if self._is_storing or lane.stored_block_numbers.count:
                 self.forgotten[lane.number] = lane
             else:
                 self._lanes_account.release(INDEX_LANE_BYTES)
@@ -450,22 +451,23 @@ class Index:
         for number, block_number in deleted:
             lane = self.forgotten.get(number) or self.cache.lane(number)
             if is_stored:
-                lane.blocks_on_disk.remove(block_number, block_number)
+                lane.stored_block_numbers.remove(block_number, block_number)
             else:
                 lane.rows_to_delete.add(block_number, block_number)
         for lane, block, _ in taken:
-            is_here = lane.resident.get(block.number) is block
+            is_here = lane.resident_blocks.get(block.number) is block
             if is_stored:
-                lane.blocks_on_disk.add(block.number, block.number)
+                lane.stored_block_numbers.add(block.number, block.number)
                 if not is_here:
                     lane.rows_to_delete.add(block.number, block.number)
             if is_here and not block.is_dirty:
                 self.cache.checkpointed(lane, block, is_stored=is_stored)
-        for number in [number for number, lane in self.forgotten.items() if not lane.blocks_on_disk]:
+        for number in [number for number, lane in self.forgotten.items() if not lane.stored_block_numbers]:
             del self.forgotten[number]
             self._lanes_account.release(INDEX_LANE_BYTES)
-        for number in [number for number, lane in self.delayed.items() if not (lane.blocks or lane.blocks_on_disk)]:
-            del self.delayed[number], self.cache.delayed[number]
+        for number, lane in list(self.delayed.items()):
+            if not (lane.block_numbers or lane.stored_block_numbers):
+                del self.delayed[number], self.cache.delayed[number]
         self._is_storing = False
         leaving, self._leaving = self._leaving, {}
         for number in leaving:

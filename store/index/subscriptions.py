@@ -139,25 +139,25 @@ class Subscriptions(LaneMaker):
     def _note_number(self, number: int) -> None:
         self.next_number = max(self.next_number, number + 1)
 
-    def is_topic(self, destination: int) -> bool:
+    def is_topic(self, destination_number: int) -> bool:
         """Return whether a destination is a topic. O(log topics)."""
-        at = bisect_left(self._numbers, destination)
-        return at < len(self._numbers) and self._numbers[at] == destination
+        at = bisect_left(self._numbers, destination_number)
+        return at < len(self._numbers) and self._numbers[at] == destination_number
 
     def _topic(self, topic_number: int) -> _Topic:
         """Return the entry of a topic, made if needed."""
         return self._topics.get(topic_number) or _Topic(topic_number, self._topics, self.open_numbered)
 
-    def make_lane(self, destination: int, priority: int, next_sequence: int) -> TopicLane:
+    def make_lane(self, destination_number: int, priority: int, next_sequence: int) -> TopicLane:
         """Make a lane of a topic whose next message has that sequence, and add it to each subscription."""
-        topic = self._topic(destination)
-        lane = TopicLane(self._index.cache, self._index.data_log_uses, destination, priority, self._backlogs)
+        topic = self._topic(destination_number)
+        lane = TopicLane(self._index.cache, self._index.data_log_uses, destination_number, priority, self._backlogs)
         lane.home = topic
         lane.next_sequence = next_sequence
         topic.lanes.append(lane)
         for subscriber in topic.subscribers.values():
             self._add_lane(subscriber, lane)
-        for number in self.table.numbers(destination):
+        for number in self.table.numbers(destination_number):
             if number not in self.by_number:
                 lane.add_cursor(number)
         return lane
@@ -287,7 +287,7 @@ class Subscriptions(LaneMaker):
         if self.open_numbered(subscription_number) is None:
             return
         for priority, first in firsts:
-            lane = self.lane(subscription_number, priority)
+            lane = self.ensure_lane(subscription_number, priority)
             assert isinstance(lane, SubscriptionLane)
             lane.seek(first)
         if data_log == NO_RECORD:
@@ -338,24 +338,28 @@ class Subscriptions(LaneMaker):
         """Return the lanes of a topic to which messages were sent, by priority. Requires: the lock."""
         index = self._index
         numbers = (topic << LANE_SHIFT | priority for priority in range(PRIORITIES))
-        lanes = (index.lane_numbered(number) for number in numbers if number in index.lanes or number in index.idle)
+        used = [number for number in numbers if number in index.lanes or number in index.idle]
+        lanes = map(index.ensure_lane_numbered, used)
         return [lane for lane in lanes if isinstance(lane, TopicLane)]
 
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
 
-    def lane_numbered(self, lane_number: int) -> JournaledLane:
-        """Return the lane with number (destination or subscription << 4 | priority)."""
-        return self.lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
+    def ensure_lane_numbered(self, lane_number: int) -> JournaledLane:
+        """Return the lane with number (destination or subscription << 4 | priority) as `ensure_lane` does."""
+        return self.ensure_lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
-    def lane(self, number: int, priority: int) -> JournaledLane:
-        """Return the lane that acks with this number are about: a subscription's, or a destination's own."""
+    def ensure_lane(self, number: int, priority: int) -> JournaledLane:
+        """Return the lane that acks with this number are about: a subscription's, or a destination's own.
+
+        It is made if needed.
+        """
         subscriber = self.open_numbered(number)
         if subscriber is None:
-            return self._index.lane(number, priority)
+            return self._index.ensure_lane(number, priority)
         lane = subscriber.lanes[priority]
         if lane is None:
-            self._index.lane(subscriber.facts.topic, priority)
+            self._index.ensure_lane(subscriber.facts.topic, priority)
             lane = subscriber.lanes[priority]
             assert lane is not None
         return lane

@@ -72,10 +72,15 @@ class TopicLane(DestinationLane):
     )
 
     def __init__(
-        self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int, backlogs: BacklogSets
+        self,
+        cache: BlockCache,
+        uses: dict[int, DataLogUse],
+        destination_number: int,
+        priority: int,
+        backlogs: BacklogSets,
     ) -> None:
         """Make an empty lane. backlogs: makes the sets of what subscriptions have not acknowledged."""
-        super().__init__(cache, uses, destination, priority)
+        super().__init__(cache, uses, destination_number, priority)
         self.backlogs = backlogs
         # Replaces this lane in the lanes of subscriptions that have ended.
         self._nowhere: TopicLane | None = None
@@ -219,12 +224,12 @@ class TopicLane(DestinationLane):
         """Return this lane and the lane of each open subscription."""
         return (self, *self.subscribers.values())
 
-    def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
+    def note_copy(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
         """Note that sequences are in a copy there.
 
         The journal has a record of needs with it, so that replay learns which subscriptions need them.
         """
-        super().move(data_log, offset, first, lengths)
+        super().note_copy(data_log, offset, first, lengths)
         self.touched.add(first >> BLOCK_SHIFT, first >> BLOCK_SHIFT)
 
     def needs(self, first: int, last: int) -> list[NeededRun]:
@@ -305,7 +310,7 @@ class TopicLane(DestinationLane):
 
     def touch_all(self) -> None:
         """Make the next `remove_unneeded` check every block, because it is not known what is needed."""
-        for first, last in self.blocks:
+        for first, last in self.block_numbers:
             self.touched.add(first, last)
 
     def remove_unneeded(self) -> None:
@@ -341,8 +346,8 @@ class TopicLane(DestinationLane):
 class SubscriptionLane(JournaledLane):
     """The store's lane of a subscription: the messages of a topic's lane that it has not acknowledged.
 
-    `number` and `destination` are those of the subscription, sequences and places those of the topic. The counters are
-    as of the last `catch_up`. The state lock guards it.
+    `number` and `destination_number` are those of the subscription, sequences and places those of the topic. The
+    counters are as of the last `catch_up`. The state lock guards it.
     """
 
     __slots__ = (
@@ -523,7 +528,7 @@ class SubscriptionLane(JournaledLane):
 
     def _remove_mask(self, block: Block, mask: int, ack_data_log: int) -> int:
         low, high = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
-        for data_log, start, end in block.files(low, high) if ack_data_log else ():
+        for data_log, start, end in block.data_log_runs(low, high) if ack_data_log else ():
             if data_log != ack_data_log and mask & ones(start, end):
                 self.topic.data_log_uses[ack_data_log].acked_data_logs.add(data_log)
         lengths = block.lengths

@@ -225,7 +225,7 @@ class _Ingestion:
             number = self._queues.get(name)
             if number is None:
                 number = self._queues[name] = directory.destination_writer.create(name).number
-            return directory.message_store.lane(number, priority)
+            return directory.message_store.ensure_lane(number, priority)
 
     def _append_slice(self, lane: DestinationLane, timestamp: int, contents: Contents) -> None:
         """Append messages that count as taken from this load. Requires: the lock."""

@@ -183,7 +183,7 @@ def _content(payload: Payload, names: NamesByNumber) -> Row:
             runs = [[first, first + messages - 1] for first, messages in payload.ranges]
             return _named(payload.number, names) | {"priority": payload.priority, "ranges": runs}
         case ReturnRecord():
-            counted = [[run.first, run.first + run.messages - 1, run.attempts] for run in payload.runs]
+            counted = [[run.first, run.first + run.messages - 1, run.delivery_count] for run in payload.runs]
             row = _named(payload.number, names) | {"priority": payload.priority, "attempts": counted}
             return row | ({"due_at": [run.due_at or None for run in payload.runs]} if payload.now_ms else {})
         case DeleteRecord() | UnsubscribeRecord():

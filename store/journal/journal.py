@@ -341,7 +341,12 @@ class Journal:
             self._make_space(size)
 
     def _choose_writes(self, file: File) -> None:
-        """Choose how records are appended to a file from now on. Requires: nothing is gathered."""
+        """Choose how records are appended to a file from now on. Requires: nothing is gathered.
+
+        The choice is kept as two bound methods, one of which may be the file's own. So the path of a message asks no
+        flag and passes no method of ours on its way to the file. It is made again for each data log, because each has a
+        file of its own, and only the file knows whether its space is filled ahead.
+        """
         if self._sync_listener is not _nothing and is_filled_ahead(file):
             self._write, self._write_message = self._write_behind, self._gather
             self._gather_end = self._filled_end = 0

@@ -76,7 +76,7 @@ class Archive:
 
         NestedCall: this thread is copying already.
 
-        Return those that may be dropped now, and the error if those are not all.
+        Return those that may be removed now, and the error if those are not all.
         """
         ready: list[int] = []
         for data_log in data_logs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ..checkpoint.checkpointer import MakeCheckpoint
 from ..environment.clock import Clock
 from ..environment.late_log import emit_late
 from ..index.subscriptions import Subscriptions
@@ -29,32 +30,31 @@ class Cleanup:
         fullness: Fullness,
         subscriptions: Subscriptions,
         clock: Clock,
-        checkpoint: Callable[[], bool],
+        make_checkpoint: MakeCheckpoint,
     ) -> None:
-        """checkpoint: brings the index on disk up to now; returns False if it is postponed."""
         self.remover = remover
         self.relocation = relocation
         self.trimmer = trimmer
         self._fullness = fullness
         self._subscriptions = subscriptions
         self._clock = clock
-        self._checkpoint = checkpoint
+        self._make_checkpoint = make_checkpoint
 
     def on_space(self, space_came: Callable[[], None]) -> None:
-        """Set the callback for discarded data logs. It is called under the lock."""
+        """Set the callback for removed data logs. It is called under the lock."""
         self.remover.on_space_freed = space_came
 
     def not_dropped(self, data_logs: Iterable[int]) -> set[int]:
-        """Return those of these data logs that were not dropped. One that was may still exist as a file.
+        """Return those of these data logs that no drop record names. One that it names may still exist as a file.
 
         Requires: the lock.
         """
-        return set(data_logs) - self.remover.dropped
+        return set(data_logs) - self.remover.recorded_as_dropped
 
     def run(self) -> CleanupReport:
         """Delete data logs that nothing needs, relocate messages that keep too much, and delete again, all at once.
 
-        In the background each of the two has a task of its own, which calls `delete_unneeded` or `Relocation.run_due`.
+        In the background each of the two has a task of its own, which calls `delete_data_logs` or `Relocation.run_due`.
 
         Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
         """
@@ -64,14 +64,14 @@ class Cleanup:
             emit_late()
 
     def _run(self) -> CleanupReport:
-        report = self.delete_unneeded()
+        report = self.delete_data_logs()
         appended_bytes = self.relocation.appended_bytes
-        relocated_messages = self.relocation.run(self._checkpoint)
+        relocated_messages = self.relocation.run(self._make_checkpoint)
         if self.relocation.appended_bytes == appended_bytes:
             return report
-        return report.followed_by(self.delete_unneeded(), relocated_messages)
+        return report.followed_by(self.delete_data_logs(), relocated_messages)
 
-    def delete_unneeded(self) -> CleanupReport:
+    def delete_data_logs(self) -> CleanupReport:
         """Trim what topics only retain, checkpoint, and delete or archive the data logs that nothing needs then."""
         if self.trimmer.is_retaining:
             self.trimmer.trim(self._clock.time_ms())
@@ -81,16 +81,14 @@ class Cleanup:
         return report
 
     def _checkpoint_and_remove(self) -> CleanupReport:
-        self._checkpoint()
-        while self._subscriptions.is_behind and self._checkpoint():
+        self._make_checkpoint()
+        while self._subscriptions.is_behind and self._make_checkpoint():
             pass  # a subscription that has ended needed more than the index holds at once
-        return self.remover.remove_unneeded()
+        return self.remover.remove_data_logs()
 
     def take_request(self) -> bool:
         """Return whether relocation asks for a cleanup, once for each time that it does."""
-        is_requested = self.relocation.wants_cleanup
-        self.relocation.wants_cleanup = False
-        return is_requested
+        return self.relocation.take_cleanup_request()
 
     @property
     def wants_retained_space(self) -> bool:

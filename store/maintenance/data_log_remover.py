@@ -54,18 +54,21 @@ class CleanupReport:
 
 
 class _Decision(NamedTuple):
-    """Which data logs a cleanup lets go."""
+    """Which data logs a cleanup removes."""
 
-    doomed: list[int]
-    """All that go."""
-    dropped: list[int]
-    """Those of them that no earlier record names."""
+    removed: list[int]
+    """All of them."""
+    newly_recorded: list[int]
+    """Those that no earlier drop record names."""
     lines: list[str]
     """The reasons, if somebody wants them."""
 
 
 class DataLogRemover:
-    """Deletes or archives data logs, and knows which ones were dropped and still exist."""
+    """Removes data logs from the journal: deletes or archives them. It knows which drop records name and still exist.
+
+    A removal is decided and recorded under the state lock, and synced. Then the files go, and last what RAM knows.
+    """
 
     def __init__(
         self,
@@ -95,69 +98,77 @@ class DataLogRemover:
         # Id from which on data logs were kept for leases at the last cleanup.
         self._leased_from = DATA_LOG_ID_MAX + 1
         # Data logs that a drop record names and that still exist.
-        self.dropped: set[int] = set()
+        self.recorded_as_dropped: set[int] = set()
         # Called under the state lock when data logs are gone.
         self.on_space_freed: Callable[[], None] = lambda: None
 
     def sealed(self) -> set[int]:
         """Return the data logs that are not written to, not needed for replay and not leased. Requires: the lock."""
         first_needed = min(self._replayed_data_log, self._leased_from)
-        return {data_log for data_log in self._journal.sizes if data_log < first_needed} - self.dropped
+        sealed = {data_log for data_log in self._journal.sizes if data_log < first_needed}
+        return sealed - self.recorded_as_dropped
 
-    def remove_unneeded(self) -> CleanupReport:
+    def remove_data_logs(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs. Requires: no lock.
 
         A drop record that names them is synced before the first one is unlinked, so a crash never makes a deletion a
         loss or a redelivery. The next cleanup tries again what the disk refused to delete.
         """
-        holders = self._retention_reasons().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
+        wants_lines = cleanup_logger.isEnabledFor(logging.DEBUG)
+        data_logs_by_destination = self._retention_reasons().destinations() if wants_lines else None
         leases = self._leases()
         self._leased_from = _first_leased(leases)
         copied = self._copy_ahead(leases)
         require_outside(self._state_lock, self._journal.sync_lock)
         with self._checkpoint_lock:
             with self._state_lock:
-                decision = self._doom(leases, copied, holders)
+                decision = self._decide(leases, copied, data_logs_by_destination)
             is_done = False
-            if decision.doomed:
+            if decision.removed:
                 self._journal.sync()
-                is_done = self.discard(decision.doomed)
+                is_done = self.remove_files(decision.removed)
                 if is_done:
-                    self._forget(decision.doomed)
+                    self._forget(decision.removed)
             with self._state_lock:
                 if self._journal.fullness.refuses_messages:
                     self._journal.refill()
                 remaining = tuple(sorted(self._journal.sizes))
         for line in decision.lines:
             cleanup_logger.debug("%s", line, event="cleanup_decision")
-        if decision.dropped:
-            cleanup_logger.debug("Cleanup removing the data logs: %s", decision.dropped, event="cleanup_removes")
-        gone = tuple(decision.doomed) if is_done else ()
+        if decision.newly_recorded:
+            cleanup_logger.debug("Cleanup removing the data logs: %s", decision.newly_recorded, event="cleanup_removes")
+        gone = tuple(decision.removed) if is_done else ()
         deleted, archived = ((), gone) if self.archive is not None else (gone, ())
         return CleanupReport(deleted, archived, 0, remaining)
 
-    def _doom(
-        self, leases: Sequence[Lease], copied: list[int] | None, holders: dict[str, set[int]] | None
+    def _decide(
+        self,
+        leases: Sequence[Lease],
+        copied: list[int] | None,
+        data_logs_by_destination: dict[str, set[int]] | None,
     ) -> _Decision:
-        """Decide and record which data logs will go. Requires: the checkpoint lock and the state lock.
+        """Decide which data logs are removed, and record it. Requires: the checkpoint lock and the state lock.
 
-        copied: those that are in the archive and may go; None: all may. holders: None: no lines are wanted.
+        copied: those that are in the archive and may be removed; None: all may.
+        data_logs_by_destination: those with a pending message of each; None: no lines are wanted.
         """
         replayed_from = self._replayed_data_log
         kept = set(self._branches.undecided_data_logs) | self._leased(leases)
-        doomed = removable(self._index.data_log_uses, replayed_from, kept)
-        if copied is not None and (unready := set(doomed).difference(copied)):
+        removed = removable(self._index.data_log_uses, replayed_from, kept)
+        if copied is not None and (unready := set(removed).difference(copied)):
             kept |= unready
-            doomed = removable(self._index.data_log_uses, replayed_from, kept)
-        lines = self._decision_lines(replayed_from, kept, holders) if holders is not None else []
-        # An earlier record stands for what the disk has refused to delete since: its data log may go, because each
-        # newer one begins with a state record that leaves out what was dropped.
-        dropped = sorted(set(doomed) - self.dropped)
-        if dropped:
+            removed = removable(self._index.data_log_uses, replayed_from, kept)
+        lines: list[str] = []
+        if data_logs_by_destination is not None:
+            lines = self._decision_lines(replayed_from, kept, data_logs_by_destination)
+        # An earlier record stands for what the disk has refused to delete since: its data log may be removed, because
+        # each newer one begins with a state record that leaves out what was dropped.
+        newly_recorded = sorted(set(removed) - self.recorded_as_dropped)
+        if newly_recorded:
             with self._journal.all_or_broken:
-                self._journal.append(DROP, 0, len(dropped), encode_state(StateRecord(data_logs=dropped)))
-                self.dropped.update(dropped)
-        return _Decision(doomed, dropped, lines)
+                self._journal.append(DROP, 0, len(newly_recorded), encode_state(StateRecord(data_logs=newly_recorded)))
+                self.recorded_as_dropped.update(newly_recorded)
+        return _Decision(removed, newly_recorded, lines)
 
     @property
     def _replayed_data_log(self) -> int:
@@ -170,7 +181,7 @@ class DataLogRemover:
         return {data_log for data_log in self._index.data_log_uses if data_log >= first}
 
     def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
-        """Copy data logs that nothing needs to the archive; return those that may be dropped now. None: all may.
+        """Copy data logs that nothing needs to the archive; return those that may be removed now. None: all may.
 
         This is the slow part of archiving, and holds no lock.
         """
@@ -188,8 +199,8 @@ class DataLogRemover:
             )
         return ready
 
-    def discard(self, data_logs: list[int]) -> bool:
-        """Remove data logs from the journal. Requires: a drop record that names them is synced.
+    def remove_files(self, data_logs: list[int]) -> bool:
+        """Remove the files of data logs from the journal. Requires: a drop record that names them is synced.
 
         False: the disk refused; the next cleanup or the next open tries again.
         """
@@ -206,21 +217,24 @@ class DataLogRemover:
             )
             return False
 
-    def _decision_lines(self, replayed_from: int, kept: set[int], destinations: dict[str, set[int]]) -> list[str]:
+    def _decision_lines(
+        self, replayed_from: int, kept: set[int], data_logs_by_destination: dict[str, set[int]]
+    ) -> list[str]:
         return decision_lines(
             self._index.data_log_uses,
             replayed_from,
             kept,
             last_update=self._replay_position(),
             first_transaction=self._branches.first_position,
-            destinations=destinations,
+            destinations=data_logs_by_destination,
         )
 
     def _forget(self, data_logs: list[int]) -> None:
+        """Forget data logs whose files are removed, in index and journal. Requires: no lock but the checkpoint lock."""
         with self._state_lock, self._journal.all_or_broken:
             self._index.forget_data_logs(data_logs)
             files = self._journal.forget(data_logs)
-            self.dropped.difference_update(data_logs)
+            self.recorded_as_dropped.difference_update(data_logs)
             self.on_space_freed()
         files.clear()  # without the lock: this closes them, and so frees their pages, unless a read goes on
 

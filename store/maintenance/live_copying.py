@@ -110,7 +110,7 @@ class LiveCopying:
                     journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
                     append_needs(journal, LaneRun(lane.number, first, len(messages)), needs, self._counts)
                 offset, lengths = journal.append_slice(flags, lane.destination_number, first, timestamp, contents)
-                lane.move(journal.data_log, offset, first, lengths)
+                lane.note_copy(journal.data_log, offset, first, lengths)
         finally:
             self._account.release(charge_bytes)
         self._counts.messages += len(messages)

@@ -48,7 +48,7 @@ class LiveSearch:
         for (number, _), (first, last) in piece.sequences.items():
             lane = self._index.find_lane(number)
             if lane is not None:
-                extents = lane.placed(source.data_log, source.offset, piece.behind, first, last)
+                extents = lane.pending_places_in(source.data_log, source.offset, piece.behind, first, last)
                 live += [LiveMessages(lane, extent) for extent in extents]
         return live
 
@@ -68,7 +68,8 @@ class LiveSearch:
             if lane is None or run is None:
                 at, sequence = at + 1, 0
                 continue
-            live += [LiveMessages(lane, extent) for extent in lane.placed(source.data_log, 0, OFFSET_MASK, *run)]
+            extents = lane.pending_places_in(source.data_log, 0, OFFSET_MASK, *run)
+            live += [LiveMessages(lane, extent) for extent in extents]
             sequence = run[1] + 1
             self._counts.scanned_bytes += _BLOCK_WEIGHT_BYTES
         source.behind = IndexPlace(at, sequence)

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from ..checkpoint.checkpointer import MakeCheckpoint
 from ..environment.account import Account
 from ..environment.late_log import LateLogger
 from ..environment.locks import StoreLocks, require_outside
@@ -52,22 +53,33 @@ SCAN_DIVISOR: Final = 16
 STEPS_MAX: Final = 16
 SAMPLE_SECONDS: Final = 1.0
 
-LIVE_FACTOR: Final = 2
-"""The journal may be so many times as large as the live bytes, plus DATA_LOGS_ALLOWED data logs."""
 LIVE_FACTOR_UNDER_LOAD: Final = 3
 """If the journal is larger than so many times the live messages as records, relocation may slow traffic down."""
-DATA_LOGS_ALLOWED: Final = 3
+
+
+class RelocationTarget(NamedTuple):
+    """How large relocation lets a journal become. A test lowers it where its store is too small for relocation."""
+
+    live_factor: int = 2
+    """The journal may be so many times as large as the live bytes, plus `data_logs_allowed` data logs."""
+    data_logs_allowed: int = 3
 
 
 class JournalSizes(NamedTuple):
-    """Sizes of the journal and its targets in bytes. `journal` is the size that a cleanup would leave now."""
+    """How large the journal is, and how large it may be."""
 
-    journal: int
-    journal_and_removable: int
-    low_target: int
-    target: int
-    target_under_load: int
+    remaining_bytes: int
+    """What a cleanup would leave now."""
+    whole_bytes: int
+    """What there is now, with the data logs that a cleanup would delete."""
+    stop_below_bytes: int
+    """Relocation that has begun goes on until less than this remains, as long as that costs next to nothing."""
+    target_bytes: int
+    """If more than this remains, relocation begins."""
+    target_under_load_bytes: int
+    """If more than this remains, relocation may slow traffic down."""
     has_removable: bool
+    """Whether a cleanup would delete something."""
 
 
 class Relocation:
@@ -84,9 +96,10 @@ class Relocation:
         account: Account,
         data_log_bytes: int,
         sealed: Callable[[], set[int]],
+        target: RelocationTarget,
         now: float,
     ) -> None:
-        """sealed: returns the data logs that cleanup may delete when nothing needs them; called with the state lock."""
+        """sealed: returns the data logs that cleanup may delete when nothing needs them; called with the lock."""
         self._index = index
         self._branches = branches
         self._journal = journal
@@ -95,6 +108,7 @@ class Relocation:
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
+        self._target = target
         self._prepared_moving = PreparedMoving(branches, transaction_writer, journal, locks.state, account)
         self._source: RelocationSource | None = None
         self.left = LeftDataLogs()
@@ -113,12 +127,10 @@ class Relocation:
         self._is_far_above = False
         # Whether relocation has begun. It then goes on below the target as long as that costs next to nothing.
         self._is_under_way = False
-        # The target. Tests lower it, because their stores are too small for relocation.
-        self.live_factor, self.data_logs_allowed = LIVE_FACTOR, DATA_LOGS_ALLOWED
         # Whether there is work, now or as soon as the traffic leaves room for it.
         self.is_wanted = False
         # Whether the journal is too large and cleanup would find something to delete.
-        self.wants_cleanup = False
+        self._wants_cleanup = False
 
     @property
     def messages(self) -> int:
@@ -132,34 +144,38 @@ class Relocation:
 
     # ------------------------------------------------------------------ choosing a data log
 
-    def bounds(self) -> JournalSizes:
+    def sizes(self) -> JournalSizes:
         """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
         uses, sizes = self._index.data_log_uses, self._journal.sizes
-        doomed = self._removable()
+        removable_now = self._removable()
         # The newest data log has its space already.
         newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
-        journal_bytes = self._journal.journal_bytes + newest_bytes
-        remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
+        whole_bytes = self._journal.journal_bytes + newest_bytes
         prepared_bytes = sum(self._branches.prepared_bytes.values())
         live_bytes = prepared_bytes + sum(map(copied_bytes_of, uses.values()))
         under_load_bytes = LIVE_FACTOR_UNDER_LOAD * live_bytes
         if not self._is_busy:
             live_bytes = prepared_bytes + sum(use.pending_bytes for use in uses.values())
-        newest_only_bytes = self.live_factor * live_bytes + self._data_log_bytes
-        allowed_bytes = self.data_logs_allowed * self._data_log_bytes
+        due_bytes = self._target.live_factor * live_bytes
+        allowed_bytes = self._target.data_logs_allowed * self._data_log_bytes
         return JournalSizes(
-            remaining_bytes,
-            journal_bytes,
-            newest_only_bytes,
-            self.live_factor * live_bytes + allowed_bytes,
-            under_load_bytes + allowed_bytes,
-            bool(doomed),
+            remaining_bytes=whole_bytes - sum(sizes.get(data_log, 0) for data_log in removable_now),
+            whole_bytes=whole_bytes,
+            stop_below_bytes=due_bytes + self._data_log_bytes,  # the newest data log, and no other
+            target_bytes=due_bytes + allowed_bytes,
+            target_under_load_bytes=under_load_bytes + allowed_bytes,
+            has_removable=bool(removable_now),
         )
 
     def _removable(self) -> list[int]:
         return removable(self._index.data_log_uses, self._journal.data_log, self._branches.undecided_data_logs)
 
-    def run(self, checkpoint: Callable[[], bool]) -> int:
+    def take_cleanup_request(self) -> bool:
+        """Return whether a cleanup should come, because the journal is too large; once for each time that it is so."""
+        is_requested, self._wants_cleanup = self._wants_cleanup, False
+        return is_requested
+
+    def run(self, make_checkpoint: MakeCheckpoint) -> int:
         """Relocate everything that is worth it, whatever the traffic.
 
         Data logs that fill up meanwhile wait for the next round.
@@ -172,13 +188,13 @@ class Relocation:
             self._is_busy = False
             self._round_end = self._journal.data_log
         try:
-            while self._has_room(checkpoint) and self.step():
+            while self._make_index_room(make_checkpoint) and self.step():
                 pass
         finally:
             self._round_end = None
         return self.messages - before
 
-    def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
+    def run_due(self, now: float, make_checkpoint: MakeCheckpoint) -> int:
         """Relocate as much as the traffic leaves room for; return the number of steps. Requires: no lock."""
         with self._state_lock:
             if now - self._sampled_at >= SAMPLE_SECONDS:
@@ -189,7 +205,9 @@ class Relocation:
             self._throttle.sample(now, others, is_far_above=self._is_far_above)
             self._is_busy = self._throttle.is_busy(now)
         steps = 0
-        while self.is_wanted and steps < STEPS_MAX and self._throttle.allows(now) and self._has_room(checkpoint):
+        while self.is_wanted and steps < STEPS_MAX and self._throttle.allows(now):
+            if not self._make_index_room(make_checkpoint):
+                break
             copied_bytes, scanned_bytes = self.appended_bytes, self._counts.scanned_bytes
             self.is_wanted = self.step()
             copied_bytes, scanned_bytes = self.appended_bytes - copied_bytes, self._counts.scanned_bytes - scanned_bytes
@@ -200,17 +218,18 @@ class Relocation:
                 self._choose_next()
         return steps
 
-    def _has_room(self, checkpoint: Callable[[], bool]) -> bool:
-        return checkpoint() if self._index.is_filling else True
+    def _make_index_room(self, make_checkpoint: MakeCheckpoint) -> bool:
+        """Checkpoint if the index fills. False: the checkpoint is postponed."""
+        return make_checkpoint() if self._index.is_filling else True
 
     def _choose_next(self) -> None:
-        bounds = self.bounds()
+        sizes = self.sizes()
         if self._source is None:
             self._begin_round()
             self._source = self._choose()
         self.is_wanted = self._source is not None
-        self._is_far_above = bounds.journal > bounds.target_under_load
-        self.wants_cleanup = bounds.has_removable and bounds.journal_and_removable > bounds.target
+        self._is_far_above = sizes.remaining_bytes > sizes.target_under_load_bytes
+        self._wants_cleanup = sizes.has_removable and sizes.whole_bytes > sizes.target_bytes
 
     def _begin_round(self) -> None:
         """Try data logs again that found no memory. Requires: the lock."""
@@ -218,17 +237,16 @@ class Relocation:
 
     def _choose(self) -> RelocationSource | None:
         """Return the data log that frees most for its price. None: none is worth it. Requires: the lock."""
-        bounds = self.bounds()
-        is_above = bounds.journal > bounds.target
-        if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
+        sizes = self.sizes()
+        is_above = sizes.remaining_bytes > sizes.target_bytes
+        if not is_above and not (self._is_under_way and sizes.remaining_bytes > sizes.stop_below_bytes):
             self._is_under_way = False
             return None
-        uses, sizes = self._index.data_log_uses, self._journal.sizes
         end = self._round_end if self._round_end is not None else self._journal.data_log
         remaining = self._sealed() - set(self._removable())
         choice = choose(
-            uses,
-            sizes,
+            self._index.data_log_uses,
+            self._journal.sizes,
             [data_log for data_log in remaining if data_log <= end],
             prepared_bytes=self._branches.prepared_bytes,
             unmovable=self.left.kept | self.left.waiting | self._soon_empty() | set(self._branches.open_data_logs),
@@ -241,7 +259,7 @@ class Relocation:
     def _soon_empty(self) -> set[int]:
         """Return the data logs to leave to their consumers; none if a whole round was requested.
 
-        Requires: state lock.
+        Requires: the lock.
         """
         return self._draining.soon_empty if self._round_end is None else set()
 
@@ -263,9 +281,10 @@ class Relocation:
         return RelocationSource(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
 
     def step(self) -> bool:
-        """Scan a part of a data log and copy its live messages. Requires: no lock. False: there was nothing to do.
+        """Scan a part of a data log and copy its live messages. Requires: no lock. Raises StoreFailed.
 
-        Raises StoreFailed. If the index is crowded, a checkpoint must come first.
+        False: nothing was done: no data log is worth it, or memory, index or disk has no room. If the index is crowded,
+        a checkpoint must come first.
         """
         require_outside(self._state_lock, self._journal.sync_lock)
         with self._checkpoint_lock:

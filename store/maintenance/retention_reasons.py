@@ -275,7 +275,7 @@ class RetentionReasons:
         lane = self._index.find_lane(number)
         subscriptions = len(lane.subscribers) + len(lane.cursors) if isinstance(lane, TopicLane) else 0
         for _ in range(max(BLOCKS_AT_ONCE * SUBSCRIPTIONS_A_BLOCK // (SUBSCRIPTIONS_A_BLOCK + subscriptions), 1)):
-            run = lane.blocks.next_from(at) if lane is not None else None
+            run = lane.block_numbers.next_from(at) if lane is not None else None
             if lane is None or run is None:
                 return None
             block = self._index.cache.peek(lane, run[0])
@@ -336,7 +336,7 @@ def _count(
     left: dict[int, int],
 ) -> None:
     """Add the pending messages of a block to `held`, by data log, and subtract them from `left`."""
-    for data_log, first, last in block.files(0, len(block.lengths) - 1):
+    for data_log, first, last in block.data_log_runs(0, len(block.lengths) - 1):
         if data_log not in held:
             continue
         cover = ones(first, last)

@@ -50,7 +50,7 @@ class TimeSearch:
         too little.
         """
         with self._state_lock:
-            runs = list(lane.blocks)
+            runs = list(lane.block_numbers)
         begins = [0, *accumulate(last - first + 1 for first, last in runs)]
         low, high = 0, begins[-1]
         while low < high:
@@ -108,7 +108,7 @@ class TimeSearch:
     def _records(self, lane: DestinationLane, block_number: int, first: int = 0) -> list[_Place]:
         """Return the records of one block with pending messages from `first` on, in order."""
         with self._state_lock, self._all_or_broken:
-            if block_number not in lane.blocks:
+            if block_number not in lane.block_numbers:
                 return []
             block = self._cache.peek(lane, block_number)
         base = block_number << BLOCK_SHIFT

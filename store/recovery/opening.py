@@ -63,7 +63,7 @@ def recover(
         if repair_salt is None:
             raise
     repair = Repair(journaled.disk, store_id, recovery.durable_end, repair_salt)
-    damaged = repair.run(recovery.replay.expected)
+    damaged = repair.run(recovery.replay.existing_data_logs)
     journaled.reset()
     again = Recovery(
         journaled,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, NoReturn
 
 from ..disk.disk import File
 from ..disk.layout import DATA_LOG_ID_MAX, JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_id, data_log_name
@@ -47,14 +47,13 @@ from ..journal.shutdown_marker import ShutdownMarker
 from ..journal.sync_mark import SYNC_MARK
 from ..metadata.metadata_store import MetadataDamaged
 from ..numbering import BLOCK_MESSAGES, DELAYED, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, location_text
+from ..quarantine import quarantine_data_log, quarantined_data_logs
 from ..state.journaled_state import JournaledState
 from .repair import LOST_DATA_LOG_BYTES, DamagedPlace
 from .replay import Replay
 
 logger = LateLogger("forebay.store.recovery")
 
-QUARANTINE_FILES_MAX: Final = 16
-"""Number of files that the quarantine keeps, the newest ones."""
 PLAIN_RECORDS_MAX: Final = 1024
 """Plain records that are applied together. If they follow each other in one lane, they are in at most three blocks."""
 
@@ -146,6 +145,21 @@ class JournalTail:
         return False
 
 
+class _Progress:
+    """Tells how much of the data logs is replayed."""
+
+    def __init__(self, on_progress: OnProgress, total_bytes: int) -> None:
+        self._on_progress = on_progress
+        self._total_bytes = total_bytes
+        self._read_bytes = 0
+        on_progress(0, total_bytes)
+
+    def count(self, read_bytes: int) -> None:
+        """Count a data log that is replayed."""
+        self._read_bytes += read_bytes
+        self._on_progress(self._read_bytes, self._total_bytes)
+
+
 class Recovery:
     """The recovery of one directory; `run` does it. Nothing else uses the disk meanwhile."""
 
@@ -191,14 +205,13 @@ class Recovery:
         self._marked_end = marked_end
         # The greatest durable end that is known.
         self.durable_end = max(known_durable_end or 0, marker.durable_end if marker else 0, marked_end)
-        self._accepts_loss = known_durable_end is not None
+        self._accepts_loss: Final = known_durable_end is not None
         # Lane -> lower bound of its next sequence, from an index that knew more than is left of the journal.
         self._least_sequences: dict[int, int] = {}
         # Destinations and subscriptions in that index.
         self._known = StateRecord()
         self._result = RecoveredJournal(DestinationTable(), Imports(), 1, 0, marker.epoch if marker else 0, {})
-        self.replay = Replay(journaled, self._headers, self._is_gone, write_checkpoint)
-        self.replay.accepts_loss = self._accepts_loss
+        self.replay = Replay(journaled, self._headers, self._is_gone, write_checkpoint, accepts_loss=self._accepts_loss)
 
     def _is_gone(self, data_log: int) -> bool:
         return data_log not in self._result.sizes or data_log in self._left_out
@@ -219,9 +232,8 @@ class Recovery:
         if self._verifies_all and not self._accepts_loss:
             from .verify import raise_first_damage  # only verify_on_open needs it
 
-            raise_first_damage(
-                self._disk, [data_log for data_log in ids if data_log in self.replay.expected], end.position
-            )
+            existing = self.replay.existing_data_logs
+            raise_first_damage(self._disk, [data_log for data_log in ids if data_log in existing], end.position)
         self._complete()
         self._cut(end)
         self._part_with_leftovers()
@@ -239,13 +251,13 @@ class Recovery:
 
     def _part_with_leftovers(self) -> None:
         """Leave dropped data logs that are not unlinked yet out of the counts of journal and index."""
-        result, expected = self._result, self.replay.expected
+        result, existing = self._result, self.replay.existing_data_logs
         if self._accepts_loss:
             # The newest one was set aside because nothing in it could be read.
-            expected &= set(result.sizes)
-        result.leftovers = tuple(sorted(set(result.sizes) - expected))
-        result.sizes = {data_log: result.sizes[data_log] for data_log in expected}
-        self._index.keep_data_logs(expected)
+            self.replay.forget_data_logs(existing - set(result.sizes))
+        result.leftovers = tuple(sorted(set(result.sizes) - existing))
+        result.sizes = {data_log: result.sizes[data_log] for data_log in existing}
+        self._index.keep_data_logs(existing)
 
     def _list(self) -> list[int]:
         """Return the ids of all data logs.
@@ -253,7 +265,7 @@ class Recovery:
         It reads their headers and keeps no file open, because there may be thousands.
         """
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
-        aside = list(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))
+        aside = quarantined_data_logs(self._disk)
         if aside:
             # A killed recovery may have set files aside without syncing that. A power cut would bring them back into a
             # journal that goes on behind them.
@@ -320,14 +332,18 @@ class Recovery:
         lanes: those of the index that knew the data, so that no sequence is used twice.
         """
         if not self._accepts_loss:
-            behind_bytes = sum(size for other, size in self._file_sizes.items() if other >= data_log)
-            raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
+            self._refuse(data_log, offset, problem)
         self._result.next_data_log = max(self._result.next_data_log, data_log + 1)
         self._note_sequences(lanes)
         place = DamagedPlace(data_log, offset, self._known_bytes(data_log, offset), None, problem)
         if all((data_log, offset) != (known.data_log, known.offset) for known in self._result.damaged):
             logger.error("%s", place, event="journal_damaged")
             self._result.damaged.append(place)
+
+    def _refuse(self, data_log: int, offset: int, problem: str) -> NoReturn:
+        """Raise JournalCorrupt for a place from which on durable data is missing."""
+        behind_bytes = sum(size for other, size in self._file_sizes.items() if other >= data_log)
+        raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
 
     def _note_sequences(self, lanes: Iterable[LaneCounts]) -> None:
         """Note the next sequences of lanes that the index knew. What was delayed has numbers of its own, and none."""
@@ -340,14 +356,12 @@ class Recovery:
 
         The repair has replaced missing data logs whose successors it knew, but not the newest one.
         """
-        missing = sorted(self.replay.expected - set(self._result.sizes))
+        missing = sorted(self.replay.existing_data_logs - set(self._result.sizes))
         if missing and not self._accepts_loss:
-            behind_bytes = sum(size for other, size in self._file_sizes.items() if other > missing[0])
-            problem = f"{len(missing)} data logs are missing, this is the first"
-            raise JournalCorrupt(missing[0], 0, problem, behind_bytes)
+            self._refuse(missing[0], 0, f"{len(missing)} data logs are missing, this is the first")
         for data_log in missing:
             self._give_up(data_log, 0, "the data log is missing")
-        self.replay.expected.difference_update(missing)
+        self.replay.forget_data_logs(missing)
 
     def _is_given_up(self, data_log: int, offset: int) -> bool:
         """Return whether a repair has given up this place, so that no replay can begin there."""
@@ -388,7 +402,7 @@ class Recovery:
         """Replay the journal behind a checkpoint. None: the index is damaged, or older than a cleanup."""
         try:
             end = self._replay(ids, start, next_log_sequence)
-            self._remove_unneeded(end)
+            self._remove_unneeded_messages(end)
         except (MetadataDamaged, BlockDamaged) as damage:
             logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
             return None
@@ -402,7 +416,7 @@ class Recovery:
         self._result.index_rebuilt = bool(ids)
         end = self._replay_all(ids)
         if self._needs_dropped():
-            self._left_out = set(ids) - set(end.rest) - self.replay.expected
+            self._left_out = set(ids) - set(end.rest) - self.replay.existing_data_logs
             end = self._replay_all([data_log for data_log in ids if data_log not in self._left_out])
             assert not self._needs_dropped()
         return end
@@ -413,10 +427,10 @@ class Recovery:
         self._result.replayed_records = 0
         first = ids[0] << OFFSET_BITS | DATA_LOG_HEADER_BYTES if ids else 0
         end = self._replay(ids, first, None)
-        self._remove_unneeded(end)
+        self._remove_unneeded_messages(end)
         return end
 
-    def _remove_unneeded(self, end: JournalEnd) -> None:
+    def _remove_unneeded_messages(self, end: JournalEnd) -> None:
         """Remove messages that no subscription needs, so that the counts say which data logs are needed."""
         self._subscriptions.remove_unneeded()
         while self._subscriptions.is_behind:
@@ -473,57 +487,68 @@ class Recovery:
 
     def _needs_dropped(self) -> bool:
         """Return whether the index has pending messages in data logs that were deleted because they had none."""
-        uses = self._index.data_log_uses.items()
-        return any(use.pending_messages and data_log not in self.replay.expected for data_log, use in uses)
+        uses, existing = self._index.data_log_uses.items(), self.replay.existing_data_logs
+        return any(use.pending_messages and data_log not in existing for data_log, use in uses)
 
     # ------------------------------------------------------------------ replaying the journal
 
     def _replay(self, ids: list[int], start: int, next_log_sequence: int | None) -> JournalEnd:
-        """Apply all records from start on, and make them durable. It changes no data log."""
-        position, previous = 0, 0
-        read_bytes, total_bytes = 0, sum(self._file_sizes[one] for one in ids if one >= start >> OFFSET_BITS)
-        self._on_progress(read_bytes, total_bytes)
+        """Apply all records from start on, and make them durable; return the end. It changes no data log.
+
+        next_log_sequence: that of the record at start; None: the one that its data log names.
+
+        JournalCorrupt: see _checked.
+        """
+        return self._checked(self._replay_to_end(ids, start, next_log_sequence))
+
+    def _replay_to_end(self, ids: list[int], start: int, next_log_sequence: int | None) -> JournalEnd:
+        """Apply all records from start on, and make them durable; return where they end, whatever lies behind."""
+        first = start >> OFFSET_BITS
+        progress = _Progress(self._on_progress, sum(self._file_sizes[one] for one in ids if one >= first))
+        position = 0  # behind the last record that is applied; 0: none is
         for at, data_log in enumerate(ids):
             header = self._headers[data_log]
             if header is None:
-                problem_position = data_log << OFFSET_BITS
-                problem = "the data log's header does not verify"
-                return self._checked(JournalEnd(position, ids[at:], problem_position, problem))
-            if data_log < start >> OFFSET_BITS:
+                return JournalEnd(position, ids[at:], data_log << OFFSET_BITS, "the data log's header does not verify")
+            if data_log < first:
                 continue
-            if previous and next_log_sequence != header.first_log_sequence:
+            offset = DATA_LOG_HEADER_BYTES if position else start & OFFSET_MASK
+            if position and next_log_sequence != header.first_log_sequence:
                 end = JournalEnd(position, ids[at:], position, "the data log ends before the next one begins")
-                is_left_out = any(previous < left_out < data_log for left_out in self._left_out)
-                if not is_left_out and not (previous < data_log - 1 and self._look_behind(end)):
-                    return self._checked(end)
-            if previous or next_log_sequence is None:
+                if not self._were_dropped_between(end, data_log):
+                    return end
+            if position or next_log_sequence is None:
                 next_log_sequence = header.first_log_sequence
-            offset = DATA_LOG_HEADER_BYTES if previous else start & OFFSET_MASK
-            walk, size = self._replay_file(header, offset, next_log_sequence)
-            next_log_sequence, previous = walk.next_log_sequence, data_log
-            read_bytes += self._file_sizes[data_log]
-            self._on_progress(read_bytes, total_bytes)
-            position = data_log << OFFSET_BITS | walk.end
+            walk, is_whole = self._replay_file(header, offset, next_log_sequence, is_newest=data_log == ids[-1])
+            progress.count(self._file_sizes[data_log])
+            next_log_sequence, position = walk.next_log_sequence, data_log << OFFSET_BITS | walk.end
             self._result.sizes[data_log] = walk.end
-            # An earlier recovery cuts a data log without sealing it. Then the header of the next data log says whether
-            # it is whole.
-            is_whole = walk.end == size or (walk.is_sealed and data_log != ids[-1])
             if not is_whole:
-                return self._checked(
-                    JournalEnd(position, ids[at:], position, walk.problem or "zeros where records were")
-                )
-        return self._checked(JournalEnd(position, [], position, "the data log ends"))
+                return JournalEnd(position, ids[at:], position, walk.problem or "zeros where records were")
+        return JournalEnd(position, [], position, "the data log ends")
 
-    def _replay_file(self, header: DataLogHeader, offset: int, next_log_sequence: int) -> tuple[RecordWalk, int]:
+    def _were_dropped_between(self, end: JournalEnd, next_data_log: int) -> bool:
+        """Return whether the data logs between an end and the next one were dropped, and so may be missing."""
+        data_log = end.position >> OFFSET_BITS
+        if any(data_log < left_out < next_data_log for left_out in self._left_out):
+            return True
+        return data_log < next_data_log - 1 and self._look_behind(end)
+
+    def _replay_file(
+        self, header: DataLogHeader, offset: int, next_log_sequence: int, *, is_newest: bool
+    ) -> tuple[RecordWalk, bool]:
         """Apply the records of one data log from an offset on, and make them durable.
 
-        Return the finished walk and the size of the file.
+        Return the finished walk, and whether it has come to where the data log ends.
+
+        An earlier recovery cuts a data log without sealing it. Then the header of the next data log says whether it is
+        whole.
         """
         file = self._disk.open(data_log_name(header.data_log))
         try:
             walk = self._walk(file, header, offset, next_log_sequence)
             file.sync()
-            return walk, file.size()
+            return walk, walk.end == file.size() or (walk.is_sealed and not is_newest)
         finally:
             file.close()
 
@@ -549,15 +574,15 @@ class Recovery:
         return self.durable_end > end.position
 
     def _checked(self, end: JournalEnd) -> JournalEnd:
-        """Return the end. JournalCorrupt: something behind it was durable and no loss is accepted."""
+        """Return the end. JournalCorrupt: something behind it was durable, and is intact or no loss is accepted."""
         if not self._tail.is_being_written(end, self._headers) and self._look_behind(end):
             durable_log, position = self.durable_end >> OFFSET_BITS, end.problem_position
             if durable_log not in self._headers:
                 self._give_up(durable_log, 0, f"the data log is missing{self._by_sync_mark()}")
+            problem = f"{end.problem}, and was durable{self._by_sync_mark()}"
             if any(self._headers[other] is not None for other in end.rest if other > end.position >> OFFSET_BITS):
-                self._accepts_loss = False  # intact records must not be cut
+                self._refuse(position >> OFFSET_BITS, position & OFFSET_MASK, problem)  # intact records must not be cut
             if end.rest or not self._result.damaged:
-                problem = f"{end.problem}, and was durable{self._by_sync_mark()}"
                 self._give_up(position >> OFFSET_BITS, position & OFFSET_MASK, problem)
         return end
 
@@ -612,7 +637,7 @@ class Recovery:
                 file.close()
             self._count_cut(data_log, cut_bytes, torn_bytes, end.problem)
             if not cut_bytes:
-                self._quarantine(data_log, is_empty=not torn_bytes)
+                self._set_aside(data_log, is_empty=not torn_bytes)
 
     def _count_cut(self, data_log: int, offset: int, torn_bytes: int, problem: str) -> None:
         """Count what was cut there, and log it unless it was reported as damage.
@@ -628,15 +653,12 @@ class Recovery:
             place = f"data-{data_log}.log: {cut_bytes} torn bytes cut at offset {offset}"
             logger.warning("%s (%s)", place, problem, event="journal_tail_cut")
 
-    def _quarantine(self, data_log: int, *, is_empty: bool) -> None:
+    def _set_aside(self, data_log: int, *, is_empty: bool) -> None:
+        """Put a data log behind the end into the quarantine, or delete it if nothing is in it."""
         del self._result.sizes[data_log]
         if is_empty:
             self._disk.remove(data_log_name(data_log))
+            self._disk.sync_directory(JOURNAL)
         else:
-            self._disk.make_directory(QUARANTINE)
-            self._disk.rename(data_log_name(data_log), f"{QUARANTINE}/data-{data_log}.log")
-            for old in sorted(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))[:-QUARANTINE_FILES_MAX]:
-                self._disk.remove(f"{QUARANTINE}/data-{old}.log")
-            self._disk.sync_directory(QUARANTINE)
+            quarantine_data_log(self._disk, data_log)
             self._result.quarantined += 1
-        self._disk.sync_directory(JOURNAL)

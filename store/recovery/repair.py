@@ -5,20 +5,21 @@ that was due and the number of lost records. Intact records stay where they are,
 data log that is missing or completely unreadable is replaced by one with such a record alone. After that the journal is
 an ordinary one: it opens in either mode, and the damage is not reported again.
 
-Bytes are copied to the quarantine before they are overwritten or cut. If the disk has no space for that, nothing is
-repaired. The quarantine is bounded, so it may have no copy of some: the place says of how many. A crash leaves the
-remaining damage, which the next open repairs.
+Bytes are copied to the quarantine before they are overwritten or cut, and unreadable data logs are moved there. If the
+disk has no space for copies, nothing is repaired. The quarantine is bounded, so it may not have some bytes: the place
+says how many. A crash leaves the remaining damage, which the next open repairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from ..disk.disk import Disk, File
-from ..disk.layout import JOURNAL, QUARANTINE, damage_name, data_log_id, data_log_name
+from ..disk.layout import JOURNAL, damage_name, data_log_id, data_log_name
 from ..environment.late_log import LateLogger
 from ..format.record import DROP, HEADER_BYTES, LOST, LOST_BYTES, STATE, Header, RecordDamaged, encode_lost
 from ..format.state_record import decode_state
@@ -35,7 +36,13 @@ from ..journal.data_log import (
 )
 from ..journal.forward_reader import initial_of
 from ..numbering import OFFSET_BITS
-from ..quarantine import PART_BYTES_MAX, is_copy, quarantine_bytes
+from ..quarantine import (
+    PART_BYTES_MAX,
+    data_logs_kept_of,
+    is_copy,
+    quarantine_bytes,
+    quarantine_data_log,
+)
 
 logger = LateLogger("forebay.store.recovery")
 
@@ -57,7 +64,7 @@ class DamagedPlace:
     """
     problem: str
     unkept_bytes: int = 0
-    """Bytes that the repair overwrote or cut and of which the bounded quarantine has no copy."""
+    """Bytes that the repair overwrote, cut or deleted and of which the bounded quarantine has no copy."""
 
     def __str__(self) -> str:
         records = "an unknown number of" if self.lost_records is None else self.lost_records
@@ -116,10 +123,16 @@ class Repair:
             return []  # nothing has changed, and recovery refuses it
         good = [data_log for data_log in ids if read[data_log] is not None]
         newest = good[-1] if good else 0
-        for data_log in ids:
-            if read[data_log] is None and data_log < newest and data_log << OFFSET_BITS < self.durable_end:
-                self._quarantine(data_log)
-                self._replace(data_log, read, "nothing in it can be read")
+        unreadable = [
+            data_log
+            for data_log in ids
+            if read[data_log] is None and data_log < newest and data_log << OFFSET_BITS < self.durable_end
+        ]
+        kept = data_logs_kept_of(self._disk, unreadable)
+        for data_log in unreadable:
+            unkept_bytes = 0 if data_log in kept else self._used_bytes(data_log)
+            quarantine_data_log(self._disk, data_log)
+            self._replace(data_log, read, "nothing in it can be read", unkept_bytes)
         for data_log in sorted(self._existing.union(expected) - self._dropped - set(ids)):
             if data_log < newest:
                 self._replace(data_log, read, "the data log is missing")
@@ -281,13 +294,11 @@ class Repair:
         is_kept = is_copy(self._disk, name, data) if is_there else quarantine_bytes(self._disk, name, data)
         return len(data) if is_kept else 0
 
-    def _quarantine(self, data_log: int) -> None:
-        self._disk.make_directory(QUARANTINE)
-        self._disk.rename(data_log_name(data_log), f"{QUARANTINE}/data-{data_log}.log")
-        self._disk.sync_directory(QUARANTINE)
-        self._disk.sync_directory(JOURNAL)
+    def _used_bytes(self, data_log: int) -> int:
+        with closing(self._disk.open_for_reading(data_log_name(data_log))) as file:
+            return used_bytes(file, 0)
 
-    def _replace(self, data_log: int, read: dict[int, _Stretch | None], problem: str) -> None:
+    def _replace(self, data_log: int, read: dict[int, _Stretch | None], problem: str, unkept_bytes: int = 0) -> None:
         """Replace a data log by one that says that it is lost."""
         known = sorted((other, stretch) for other, stretch in read.items() if stretch is not None)
         later = next(stretch for other, stretch in known if other > data_log)
@@ -305,4 +316,4 @@ class Repair:
             file.close()
         self._disk.sync_directory(JOURNAL)
         read[data_log] = _Stretch(header, [], DATA_LOG_HEADER_BYTES + LOST_BYTES, behind, epoch, True, problem)
-        self._places.append(DamagedPlace(data_log, 0, 0, behind - first or None, problem))
+        self._places.append(DamagedPlace(data_log, 0, 0, behind - first or None, problem, unkept_bytes))

@@ -97,12 +97,15 @@ class Replay:
         headers: Mapping[int, DataLogHeader | None],
         is_gone: Callable[[int], bool],
         write_checkpoint: Callable[[int, int, StateRecord], None],
+        *,
+        accepts_loss: bool,
     ) -> None:
         """Prepare a replay.
 
         headers: those of the data logs.
         is_gone: returns whether the data log of an id is missing or left out.
         write_checkpoint(position, epoch, state): stores the index as it is now.
+        accepts_loss: whether loss that a repair could not undo is accepted.
         """
         self._journaled = journaled
         self._disk = journaled.disk
@@ -114,12 +117,11 @@ class Replay:
         self._headers = headers
         self._is_gone = is_gone
         self._write_checkpoint = write_checkpoint
-        # Whether loss that a repair could not undo is accepted.
-        self.accepts_loss = False
+        self._accepts_loss = accepts_loss
         self.destinations = DestinationTable()
         self.imports = Imports()
         # The data logs that exist according to the journal.
-        self.expected: set[int] = set()
+        self.existing_data_logs: set[int] = set()
         # Numbers of deleted queues.
         self._deleted: set[int] = set()
         self._announced: _Announcement | None = None
@@ -135,7 +137,7 @@ class Replay:
         self._journaled.reset()
         self.destinations.clear()
         self.imports.restate(())
-        self.expected.clear()
+        self.existing_data_logs.clear()
         self._deleted.clear()
 
     def apply(self, file: File, position: int, record: Header, head: bytes) -> None:
@@ -148,19 +150,19 @@ class Replay:
                 self._apply_slice(file, position, record, payload, announced)
             case AckRecord():
                 index.use(data_log)
-                acked_lane = self._subscriptions.lane(payload.number, payload.priority)
+                acked_lane = self._subscriptions.ensure_lane(payload.number, payload.priority)
                 for first, messages in payload.ranges:
                     index.remove(acked_lane, first, first + messages - 1, data_log)
             case ReturnRecord():
                 number = payload.number << LANE_SHIFT | payload.priority
                 for run in payload.runs:
-                    index.delivery_count_table.put(number, run.first, run.first + run.messages - 1, run.attempts)
+                    index.delivery_count_table.put(number, run.first, run.first + run.messages - 1, run.delivery_count)
                 if payload.now_ms:
                     relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.log_sequence)
                     self._delay(payload, relieve)
             case StateRecord():
                 self.apply_state(payload)
-                self.expected.add(data_log)
+                self.existing_data_logs.add(data_log)
             case DestinationRecord():
                 self.register((payload.destination,))
             case DeleteRecord():
@@ -173,9 +175,9 @@ class Replay:
                 index.use(data_log)
                 self._subscriptions.seek(payload.number, payload.firsts, data_log)
             case DropRecord():
-                self.expected.difference_update(payload.data_logs)
+                self.forget_data_logs(payload.data_logs)
             case LostRecord():
-                self.expected.add(data_log)
+                self.existing_data_logs.add(data_log)
                 index.use(data_log)
             case PrepareRecord():
                 self._branches.adopt(payload.branch)
@@ -200,7 +202,7 @@ class Replay:
     def _delay(self, counted: ReturnRecord, relieve: Callable[[], None]) -> None:
         """Delay the messages that came back and are pending. relieve: see _keep_survivors."""
         self._index.note_time(counted.now_ms)
-        lane = self._subscriptions.lane(counted.number, counted.priority)
+        lane = self._subscriptions.ensure_lane(counted.number, counted.priority)
         for run in counted.runs:
             at, end = run.first, run.first + run.messages
             while run.due_at and (found := lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < end:
@@ -213,7 +215,7 @@ class Replay:
     ) -> None:
         """Add, place or relocate the messages of a slice. announced: what the previous record said about them."""
         data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
-        lane = self._index.lane(part.destination_number, part.priority)
+        lane = self._index.ensure_lane(part.destination_number, part.priority)
         if record.is_identified and self._duplicates.watches(part.destination_number):
             self._note_identities(file, offset + record.head_bytes, part)
         if record.is_transactional:
@@ -222,7 +224,7 @@ class Replay:
         elif record.flags & RELOCATED:
             if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
                 raise RecordDamaged("a slice crosses a block")
-            lane.move(data_log, offset, part.first_sequence, list(part.lengths))
+            lane.note_copy(data_log, offset, part.first_sequence, list(part.lengths))
             if announced is not None and announced.lane is lane:
                 lane.restate(announced.first, announced.last, announced.needs)
             if record.flags & TIMED:
@@ -247,12 +249,12 @@ class Replay:
         for offset, number, sequence, messages, offsets, lengths in plain:
             self.checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, epoch, next_log_sequence)
             if messages:
-                lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
+                lane = self._subscriptions.ensure_lane(number >> LANE_SHIFT, number & LANE_MASK)
                 index.remove(lane, sequence, sequence + messages - 1, data_log)
                 next_log_sequence += 1
                 continue
             next_log_sequence += len(offsets)
-            lane = index.lane_numbered(number)
+            lane = index.ensure_lane_numbered(number)
             known = lane.next_sequence - sequence
             if known < len(offsets):
                 if known > 0:
@@ -282,7 +284,8 @@ class Replay:
     def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
         """Store the index as it is now. Requires: the journal is synced up to the position."""
         branches = [*self._branches.prepared, *self._branches.open]
-        state = StateRecord(data_logs=sorted(self.expected), branches=branches, next_log_sequence=next_log_sequence)
+        data_logs = sorted(self.existing_data_logs)
+        state = StateRecord(data_logs=data_logs, branches=branches, next_log_sequence=next_log_sequence)
         self._write_checkpoint(position, epoch, self._journaled.restated(state, self.destinations, self.imports))
 
     def _put_times(self, file: File, content_offset: int, lane: DestinationLane, part: MessageRecord) -> None:
@@ -317,7 +320,7 @@ class Replay:
                     raise RecordDamaged("the slice belongs to another lane")
                 return self._recent.get((commit.number, placed.position)) or reader.lengths(commit.number, placed)
             except RecordDamaged:
-                if self.accepts_loss or self._has_loss(home):
+                if self._accepts_loss or self._has_loss(home):
                     return None  # a repair could not restore it
                 raise
 
@@ -328,8 +331,8 @@ class Replay:
             return reader.times(commit.number, placed)
 
         try:
-            lane_numbered = self._subscriptions.lane_numbered
-            apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, lane_numbered)
+            acked_lane = self._subscriptions.ensure_lane_numbered
+            apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, acked_lane)
         finally:
             reader.close()
         self._properties.apply(commit.properties)
@@ -367,7 +370,7 @@ class Replay:
             if placed.lane_number >> LANE_SHIFT not in self.destinations:
                 raise RecordDamaged("a transaction sends to what is not there")
         except RecordDamaged as damage:
-            if self.accepts_loss or self._has_loss(home):
+            if self._accepts_loss or self._has_loss(home):
                 return True
             raise JournalCorrupt(home, placed.position & OFFSET_MASK, str(damage)) from None
         return False
@@ -444,7 +447,7 @@ class Replay:
             raise RecordDamaged("needs that cross a block, or of nothing")
         if run.lane_number >> LANE_SHIFT not in self.destinations:
             return  # the record with its name was lost, and with it the subscriptions: all of it is kept
-        lane = self._index.lane_numbered(run.lane_number)
+        lane = self._index.ensure_lane_numbered(run.lane_number)
         if not isinstance(lane, TopicLane):
             raise RecordDamaged("needs of what is no topic's")
         lane.restate(run.first, last, needs)
@@ -454,10 +457,10 @@ class Replay:
     def _remove_all_but(
         self, left: dict[int, SequenceSet], data_log: int, offset: int, part: MessageRecord, by_data_log: int
     ) -> None:
-        lane = self._index.lane(part.destination_number, part.priority)
+        lane = self._index.ensure_lane(part.destination_number, part.priority)
         none = SequenceSet()
         first, last = part.first_sequence, part.first_sequence + len(part.lengths) - 1
-        for extent in lane.placed(data_log, offset, offset + 1, first, last):
+        for extent in lane.pending_places_in(data_log, offset, offset + 1, first, last):
             for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
                 if sequence not in left.get(lane.number, none):
                     self._index.remove(lane, sequence, sequence, by_data_log)
@@ -500,6 +503,10 @@ class Replay:
         self._subscriptions.delete_topic(destination_number)
         self._index.forget(destination_number)
 
+    def forget_data_logs(self, data_logs: Iterable[int]) -> None:
+        """Forget that these data logs exist, because they were dropped or are lost."""
+        self.existing_data_logs.difference_update(data_logs)
+
     def forget_deleted(self) -> None:
         """Forget deleted queues again at the end, because survivors may have made lanes for them."""
         for number in self._deleted:
@@ -517,8 +524,8 @@ class Replay:
         self._branches.reconcile_with(state)
         self.imports.restate(state.imports)
         self._duplicates.restore(state.duplicates)
-        self._index.delivery_count_table.apply(state.attempts)
-        self.expected = set(state.data_logs)
+        self._index.delivery_count_table.apply(state.delivery_counts)
+        self.existing_data_logs = set(state.data_logs)
 
 
 class _Reader:

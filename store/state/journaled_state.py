@@ -51,7 +51,7 @@ class JournaledState:
         """
         state.destinations = destinations.encoded()
         state.imports = list(imports)
-        state.attempts = self.index.delivery_count_table.describe()
+        state.delivery_counts = self.index.delivery_count_table.describe()
         state.duplicates = self.duplicates.describe()
         state.properties = self.properties.describe()
         return self.subscriptions.describe(state)

@@ -204,7 +204,7 @@ def apply_commit(
         returns the lane with the number that a run names.
     """
     for placed in commit.slices:
-        lane = index.lane_numbered(placed.lane_number)
+        lane = index.ensure_lane_numbered(placed.lane_number)
         home = placed.position >> OFFSET_BITS
         if placed.first >= lane.next_sequence:
             lengths = lengths_of(placed)

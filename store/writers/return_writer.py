@@ -39,7 +39,7 @@ class ReturnWriter:
         even if the process dies of the message. The record is not synced for itself. If it can't be written, the count
         is in RAM alone.
         """
-        self.put(lane_number, [ReturnedRun(first, last - first + 1, attempts) for first, last, attempts in runs])
+        self.put(lane_number, [ReturnedRun(first, last - first + 1, count) for first, last, count in runs])
 
     def put(self, lane_number: int, runs: Sequence[ReturnedRun], now_ms: int = 0) -> None:
         """Record delivery counts of runs, with the times at which they are offered again.
@@ -50,8 +50,8 @@ class ReturnWriter:
         now_ms: the store's time if one of them is delayed; otherwise 0.
         """
         table = self._index.delivery_count_table
-        for first, messages, attempts, _ in runs:
-            table.put(lane_number, first, first + messages - 1, attempts)
+        for first, messages, delivery_count, _ in runs:
+            table.put(lane_number, first, first + messages - 1, delivery_count)
         self._index.note_time(now_ms)
         if not table.is_recorded(lane_number):
             return

@@ -130,7 +130,7 @@ class TransactionWriter:
             of the commit record): makes room in the index; None: the branch is small.
         """
         journal, index = self._journal, self._index
-        branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
+        branch.give_sequences(lambda number: index.ensure_lane_numbered(number).next_sequence)
         with journal.all_or_broken:
             time_ms = self._now_ms()
             offset = journal.append(COMMIT, 0, 0, encode_commit(branch, time_ms))

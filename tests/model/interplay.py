@@ -38,6 +38,7 @@ from forebay.store.format.record import (
     UNSUBSCRIBE,
 )
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, RecordWalk, decode_data_log_header
+from forebay.store.maintenance.relocation import RelocationTarget
 from forebay.store.metadata.memory_store import MemoryMetadataStore
 from forebay.store.metadata.metadata_store import MetadataStore
 from forebay.testing import ManualClock
@@ -90,19 +91,17 @@ class Interplay(CrashingWorkload[Model]):
             return MemoryMetadataStore(cache_bytes)
 
         clock = clock or ManualClock(self.random.getrandbits(64))
+        # Most stores here are too small to be relocated in by themselves.
+        target = RelocationTarget(live_factor=1)
+        if self.seed % 4:
+            target = target._replace(data_logs_allowed=0)
         try:
-            bay = open_forebay(disk, make, settings, clock)
+            return open_forebay(disk, make, settings, clock, relocation_target=target)
         except (StoreFull, StoreFailed):
             if disk.capacity_bytes == UNLIMITED:
                 raise
             disk.capacity_bytes = UNLIMITED
-            bay = open_forebay(disk, make, settings, clock)
-        # Most stores here are too small to be relocated in by themselves.
-        relocation = inside(bay).relocation
-        relocation.live_factor = 1
-        if self.seed % 4:
-            relocation.data_logs_allowed = 0
-        return bay
+            return open_forebay(disk, make, settings, clock, relocation_target=target)
 
     # ------------------------------------------------------------------ living
 

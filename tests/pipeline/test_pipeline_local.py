@@ -64,9 +64,9 @@ def blocks_of(bay: Forebay) -> dict[tuple[int, int], bytes]:
     return {
         (number, block): index.cache.peek(lane, block).pack()
         for number, lane in index.lanes.items()
-        for first, last in lane.blocks
+        for first, last in lane.block_numbers
         for block in range(first, last + 1)
-        if index.cache.peek(lane, block).pending
+        if index.cache.peek(lane, block).pending_messages
     }
 
 

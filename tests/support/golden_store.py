@@ -131,7 +131,7 @@ def _publish(opened: OpenStore) -> None:
     store, writer = opened.store, opened.store.subscription_writer
     with opened.lock:
         number = opened.store.destination_writer.create("prices", TOPIC).number
-        lane = opened.store.index.lane(number, 4)
+        lane = opened.store.index.ensure_lane(number, 4)
         store.message_store.add(lane, 0, b"", b"to nobody")
         ended, audit = writer.subscribe(number, "ended", None), writer.subscribe(number, "audit", "kg > 1")
         for n in range(6):

@@ -74,7 +74,7 @@ from forebay.store.environment.clock import Clock
 from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.index import Index
 from forebay.store.journal.journal import Journal
-from forebay.store.maintenance.relocation import Relocation
+from forebay.store.maintenance.relocation import Relocation, RelocationTarget
 from forebay.store.metadata.metadata_store import MetadataStore
 
 
@@ -89,11 +89,12 @@ def open_forebay(
     status: StatusOutput | None = None,
     memory_figures: Callable[[], MemoryFigures | None] = lambda: None,
     memory_rule: MemoryRule | None = None,
+    relocation_target: RelocationTarget | None = None,
 ) -> Forebay:
     """Open a Forebay on a disk, a metadata store and a clock of the test's.
 
     metadata: the metadata store, or a function that makes it from store id and cache bytes. memory_figures: returns the
-    memory figures of the system; by default it has none. memory_rule: None: the library's own.
+    memory figures of the system; by default it has none. memory_rule, relocation_target: None: the library's own.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
     environment = Environment(
@@ -105,6 +106,7 @@ def open_forebay(
         memory_figures=memory_figures,
         status=status,
         memory_rule=memory_rule or MemoryRule(),
+        relocation_target=relocation_target or RelocationTarget(),
     )
     return Forebay(Engine(settings, environment, ExplainFunctions(why_stuck, explain_in_short)), None)
 

@@ -55,7 +55,7 @@ class OpenStore:
         with self.lock:
             found = [destination for destination in self.store.destination_table.values() if destination.name == name]
             destination = found[0] if found else self.store.destination_writer.create(name)
-            return self.store.index.lane(destination.number, priority)
+            return self.store.index.ensure_lane(destination.number, priority)
 
     def add(self, *bodies: bytes, lane: DestinationLane | None = None) -> int:
         """Add one body like a single send, or several as one slice; return the first sequence."""

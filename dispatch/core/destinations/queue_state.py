@@ -20,5 +20,5 @@ class QueueState(NamedDestinationState):
 
     def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
         """Return a new lane of the queue for one priority."""
-        pending_lane = message_store.lane(self.number, priority)
+        pending_lane = message_store.ensure_lane(self.number, priority)
         return PersistentLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))

@@ -78,8 +78,8 @@ class BackingStore(Protocol[PendingLaneT, RegionT]):
             one, and only persistent messages are surveyed.
         """
 
-    def read_headers(self, regions: Sequence[RegionT], pay: Callable[[int], None]) -> ReadResult:
-        """Read the one message that was planned, in pieces, and return it with an empty body. Requires: no lock.
+    def read_headers(self, region: RegionT, pay: Callable[[int], None]) -> ReadResult:
+        """Read the one message of a region, in pieces, and return it with an empty body. Requires: no lock.
 
         pay: called with a number of bytes before that many more are in RAM.
         """

@@ -645,7 +645,7 @@ def counted_runs(deliveries: Iterable[Delivery]) -> list[CountedRun]:
     """Return the attempts of deliveries in as few runs as possible. O(deliveries log deliveries)."""
     runs: list[CountedRun] = []
     for sequence, attempts in sorted((delivery.sequence, delivery.attempts) for delivery in deliveries):
-        if runs and runs[-1].last == sequence - 1 and runs[-1].attempts == attempts:
+        if runs and runs[-1].last == sequence - 1 and runs[-1].delivery_count == attempts:
             runs[-1] = runs[-1]._replace(last=sequence)
         else:
             runs.append(CountedRun(sequence, sequence, attempts))

@@ -6,7 +6,7 @@ Such a message is read into the caller's own memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ class LaneReader:
 
     def read_one(self, lane: LaneMessages, sequence: int) -> StoredMessage:
         """Read one pending message. StateError: it was settled. StoreFailed: it can't be read."""
-        return self._read(lane, sequence, lane.backing_store.read)
+        return self._read(lane, sequence, lambda region: lane.backing_store.read((region,)))
 
     def read_headers(self, lane: LaneMessages, sequence: int) -> StoredMessage:
         """Read one pending message as read_one does, but in pieces. If the body is not in RAM, it is returned empty."""
@@ -40,7 +40,8 @@ class LaneReader:
         finally:
             paid.release()
 
-    def _read(self, lane: LaneMessages, sequence: int, read: Callable[[Sequence[Any]], ReadResult]) -> StoredMessage:
+    def _read(self, lane: LaneMessages, sequence: int, read: Callable[[Any], ReadResult]) -> StoredMessage:
+        """Read one pending message. read: reads the region in which it lies."""
         with self._monitor.lock:
             self._message_store.raise_if_closed()
             if not lane.pending_lane.is_pending(sequence):
@@ -48,8 +49,8 @@ class LaneReader:
             in_ram = lane.peek(sequence)
             if in_ram is not None:
                 return in_ram
-            regions = lane.backing_store.plan(lane.pending_lane, [(sequence, sequence)])
-        messages, unreadable = read(regions)
+            (region,) = lane.backing_store.plan(lane.pending_lane, [(sequence, sequence)])
+        messages, unreadable = read(region)
         if unreadable:
             raise lane.read_error(unreadable[0][1])
         return messages[0]

@@ -167,7 +167,7 @@ class Redelivery:
         if known is None or not lane.destination.is_open:
             return
         counted = [held for held in deliveries if held.attempts > 1 and known.get(held.sequence) >= held.attempts]
-        runs = [run._replace(attempts=run.attempts - 1) for run in counted_runs(counted)]
+        runs = [run._replace(delivery_count=run.delivery_count - 1) for run in counted_runs(counted)]
         if runs:
             lane.record_attempts(runs)
 

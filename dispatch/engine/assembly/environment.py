@@ -10,6 +10,7 @@ from ....cache.process.shortage import MemoryFigures, read_memory_figures
 from ....store.disk.disk import Disk, File
 from ....store.environment.clock import Clock
 from ....store.environment.progress import OnProgress, tell_nobody
+from ....store.maintenance.relocation import RelocationTarget
 from ....store.metadata.metadata_store import MetadataStore
 from ...core.memory.memory_rule import MemoryRule
 from ..status import StatusOutput
@@ -38,3 +39,5 @@ class Environment:
     """Called while the store opens, with how far the replay of the journal is."""
     memory_rule: MemoryRule = field(default_factory=MemoryRule)
     """Decides how lists and caches share memory."""
+    relocation_target: RelocationTarget = RelocationTarget()
+    """How large the journal may become before relocation begins."""

@@ -12,6 +12,7 @@ from ....store.disk.disk import Disk
 from ....store.disk.thrifty_disk import ThriftyDisk
 from ....store.ingest.ingest import open_and_ingest
 from ....store.maintenance.archive import Archive
+from ....store.maintenance.relocation import RelocationTarget
 from ....store.metadata.metadata_store import MetadataStore
 from ....store.recovery.recovery import RecoveryReport
 from ....store.state.property_table import PropertyTable, limit_bytes_of
@@ -76,7 +77,7 @@ def open_store_layer(foundation: FoundationLayer, environment: Environment) -> t
     assert budget.free_bytes + traced_bytes == foundation.shares.available_bytes
     directory, recovery = open_and_ingest(
         of_store,
-        _options_of_store(settings, foundation.shares),
+        _options_of_store(settings, foundation.shares, environment.relocation_target),
         read_buffers,
         message_bytes_max=min(settings.max_message_size_bytes, settings.memory_limit_bytes),
     )
@@ -84,7 +85,7 @@ def open_store_layer(foundation: FoundationLayer, environment: Environment) -> t
     return StoreLayer(disk=disk, directory=directory, windows=windows, overflow=overflow), recovery
 
 
-def _options_of_store(settings: Settings, shares: Shares) -> StoreOptions:
+def _options_of_store(settings: Settings, shares: Shares, relocation_target: RelocationTarget) -> StoreOptions:
     return StoreOptions(
         index_cache_bytes=shares.index_cache_bytes,
         max_file_bytes=settings.max_file_length_bytes,
@@ -92,6 +93,7 @@ def _options_of_store(settings: Settings, shares: Shares) -> StoreOptions:
         verifies_all=settings.verify_on_open,
         store_limit=settings.store_limit_share or settings.store_limit_bytes,
         accepts_loss=settings.on_missing_data_log == "report",
+        relocation_target=relocation_target,
     )
 
 
@@ -116,7 +118,7 @@ def _environment_of_store(
         accounts=StoreAccounts(
             index=budget.holders[holder_names.INDEX],
             relocation=budget.holder(holder_names.RELOCATION, guaranteed_bytes=RELOCATION_BYTES),
-            attempts=budget.holder(holder_names.ATTEMPTS, guaranteed_bytes=ATTEMPTS_BYTES),
+            delivery_counts=budget.holder(holder_names.ATTEMPTS, guaranteed_bytes=ATTEMPTS_BYTES),
             destinations=foundation.destination_memory,
         ),
         archive=Archive(disk, environment.archive_disk) if settings.archive_data_logs else None,

@@ -42,7 +42,7 @@ class UnrecordedStore:
         return self._message_store.read(regions, judge)
 
     def read_headers(
-        self, regions: Sequence[Region], pay: Callable[[int], None]
+        self, region: Region, pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Read the one message that was planned, in pieces, with an empty body. Requires: no lock."""
-        return self._message_store.read_headers(regions, pay)
+        """Read the one message of a region, in pieces, with an empty body. Requires: no lock."""
+        return self._message_store.read_headers(region, pay)

@@ -362,7 +362,7 @@ def test_messages_left_in_old_data_logs_stay_gone_when_the_index_is_lost_and_the
     for _ in range(2):
         simulated.queue("filler").send(bytes(70_000))
     simulated.queue("filler").purge()
-    simulated.store.cleanup.delete_unneeded()
+    simulated.store.cleanup.delete_data_logs()
     kinds = [(row["kind"], row["data_log"]) for row in dump(simulated.disk)]
     assert ("destination", 1) in kinds and "delete" not in dict(kinds)
     lose_index(simulated)

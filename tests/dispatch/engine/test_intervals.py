@@ -42,7 +42,7 @@ def test_checkpoint_comes_at_its_interval(seconds: int, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("seconds", [5, 9])
 def test_cleanup_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(checkpoint_interval_seconds=3600, cleanup_interval_seconds=seconds)
-    called = steps_until(bay, "delete_unneeded", monkeypatch, owner=bay.store.cleanup)
+    called = steps_until(bay, "delete_data_logs", monkeypatch, owner=bay.store.cleanup)
     assert called == list(range(seconds, 31, seconds))
 
 

@@ -362,7 +362,7 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
 def test_destination_without_a_name_is_its_number() -> None:
     """Its record went with a data log, and no state record tells: nothing that this library writes."""
     index = Index(account=Unlimited(), cache_bytes=1 << 20, read_block=lambda lane, block: b"")
-    index.lane(7, 4).add_one(1, 64, 5, index.use(1))
+    index.ensure_lane(7, 4).add_one(1, 64, 5, index.use(1))
     index.use(2)
 
     def reader(data_log: int) -> tuple[File, int]:
@@ -512,7 +512,7 @@ def test_live_and_from_outside_agree_on_random_stores(seed: int) -> None:
         assert from_outside(simulated, data_log) == simulated.bay.explain(data_log)
     simulated.bay.checkpoint()
     idle = [data_log for data_log in sizes if not live.of(data_log)]
-    assert list(simulated.store.cleanup.delete_unneeded().deleted) == idle
+    assert list(simulated.store.cleanup.delete_data_logs().deleted) == idle
 
 
 # ------------------------------------------------------------------ the logger

@@ -264,7 +264,7 @@ def test_a_cleanup_that_outlives_the_store_ends(tmp_path: Path) -> None:
     store = inside(bay).store
     bay.close()
     with pytest.raises(Closed):
-        store.cleanup.delete_unneeded()
+        store.cleanup.delete_data_logs()
 
 
 def test_a_lost_index_costs_one_more_scan_and_no_message(simulated: SimulatedBay) -> None:

@@ -243,7 +243,7 @@ def test_the_topic_stays_gone_when_the_index_is_lost(is_record_gone: bool) -> No
         for _ in range(2):
             bay.queue("filler").send(bytes(70_000))
         bay.queue("filler").purge()
-        bay.store.cleanup.delete_unneeded()
+        bay.store.cleanup.delete_data_logs()
     assert ("delete" in {row["kind"] for row in dump(bay.disk)}) is not is_record_gone
     assert judge(list(examine_all(bay.disk))).findings == ()
     bay.crash(is_index_lost=True)

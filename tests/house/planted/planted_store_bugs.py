@@ -201,7 +201,7 @@ STORE_BUGS = (
     Bug(
         "drop records are not replayed",
         "Replay.apply",
-        "self.expected.difference_update(payload.data_logs)",
+        "self.forget_data_logs(payload.data_logs)",
         "pass",
         CRASHES,
     ),
@@ -235,17 +235,17 @@ STORE_BUGS = (
     ),
     Bug(
         "a data log is unlinked before its drop record is synced",
-        "DataLogRemover.remove_unneeded",
+        "DataLogRemover.remove_data_logs",
         "self._journal.sync()",
         "pass",
         CRASHES,
     ),
     Bug(
         "a data log is unlinked before there is a drop record",
-        "DataLogRemover._doom",
-        "self._journal.append(DROP, 0, len(dropped), encode_state(StateRecord(data_logs=dropped)))",
-        "self.discard(dropped)\n"
-        "self._journal.append(DROP, 0, len(dropped), encode_state(StateRecord(data_logs=dropped)))",
+        "DataLogRemover._decide",
+        "self._journal.append(DROP, 0, len(newly_recorded), encode_state(StateRecord(data_logs=newly_recorded)))",
+        "self.remove_files(newly_recorded)\n"
+        "self._journal.append(DROP, 0, len(newly_recorded), encode_state(StateRecord(data_logs=newly_recorded)))",
         CRASHES,
     ),
     Bug(
@@ -418,8 +418,8 @@ STORE_BUGS = (
     ),
     Bug(
         "a copy may go before what it was copied from",
-        "DestinationLane.move",
-        "block.move(data_log, offset, low, array('I', lengths))",
+        "DestinationLane.note_copy",
+        "block.note_copy(data_log, offset, low, array('I', lengths))",
         "use.acked_data_logs.clear()\nblock.move(data_log, offset, low, array('I', lengths))",
         "tests/store/maintenance/test_relocation.py::test_moved_message_that_was_acknowledged_stays_gone_while_its_first_data_log_is_kept_for_its_acks",
     ),

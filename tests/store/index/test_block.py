@@ -69,7 +69,7 @@ class Model:
         block = self.block
         block._check()
         assert list(block.lengths) == [place.length if place else 0 for place in self.places]
-        assert block.pending == len(self.places) - len(self.gone)
+        assert block.pending_messages == len(self.places) - len(self.gone)
         assert {index for index in range(600) if block.gone >> index & 1} == self.gone
 
     def check_extents(self, first: int, last: int) -> None:
@@ -135,7 +135,7 @@ def test_random_blocks_agree_with_a_list(seed: int) -> None:
 
 def test_empty_block_has_nothing_pending() -> None:
     block = repacked(Block(NUMBER))
-    assert block.pending == 0 and block.pending_run(0, 9) is None
+    assert block.pending_messages == 0 and block.pending_run(0, 9) is None
 
 
 def test_pending_run_ends_at_what_is_gone_at_the_end_and_at_the_limit() -> None:
@@ -160,10 +160,10 @@ def test_one_read_of_a_slice_serves_a_part_of_it() -> None:
 def test_holes_at_the_front_belong_to_no_data_log() -> None:
     model = Model()
     model.fill(100)
-    assert list(model.block.files(0, 511)) == []
+    assert list(model.block.data_log_runs(0, 511)) == []
     model.add(4, 64, [10])
     model.check()
-    assert list(model.block.files(0, 100)) == [(4, 100, 100)]
+    assert list(model.block.data_log_runs(0, 100)) == [(4, 100, 100)]
     model.check_extents(100, 100)
     repacked(model.block)
 
@@ -172,8 +172,8 @@ def test_files_are_cut_to_what_was_asked() -> None:
     model = Model()
     for data_log in (4, 6, 9):
         model.add(data_log, 64, [1] * 10)
-    assert list(model.block.files(5, 24)) == [(4, 5, 9), (6, 10, 19), (9, 20, 24)]
-    assert list(model.block.files(12, 12)) == [(6, 12, 12)]
+    assert list(model.block.data_log_runs(5, 24)) == [(4, 5, 9), (6, 10, 19), (9, 20, 24)]
+    assert list(model.block.data_log_runs(12, 12)) == [(6, 12, 12)]
 
 
 def test_filling_to_where_the_block_is_already_changes_nothing() -> None:

@@ -187,7 +187,7 @@ def test_acknowledged_message_leaves_no_count() -> None:
             delivery.ack()
             simulated.index.delivery_count_table._check()
     table = simulated.index.delivery_count_table
-    assert table.lanes == [] and table.held_bytes == 0
+    assert table.held_bytes == 0
     simulated.check()
     simulated.queue().send(b"new")
     assert simulated.queue().subscribe().take()[0].attempts == 1
@@ -203,7 +203,7 @@ def test_count_goes_with_its_message(way: str) -> None:
             with simulated.bay.transaction() as transaction:
                 consumer.ack(consumer.take(5), transaction=transaction)
     {"purge": orders.purge, "move": lambda: orders.move("late"), "delete": orders.delete}.get(way, lambda: None)()
-    assert simulated.index.delivery_count_table.lanes == []
+    assert simulated.index.delivery_count_table.held_bytes == 0
     assert way != "move" or simulated.queue("late").subscribe().take()[0].attempts == 1
     simulated.crash()
     simulated.bay.step()
@@ -221,7 +221,7 @@ def test_non_persistent_messages_are_counted_in_ram_alone() -> None:
             delivery.nack()
         assert simulated.journal.next_log_sequence == before
         consumer.take()[0].ack()
-    assert simulated.index.delivery_count_table.lanes == []
+    assert simulated.index.delivery_count_table.held_bytes == 0
     simulated.check()
 
 
@@ -240,7 +240,7 @@ def test_durable_subscriptions_count_apart_and_across_restarts() -> None:
     assert prices.subscribe(durable="audit").take()[0].attempts == 4
     prices.unsubscribe("mail")
     simulated.reopen()
-    assert len(simulated.index.delivery_count_table.lanes) == 1
+    assert simulated.index.delivery_count_table.held_bytes == LANE_CHARGE_BYTES + RUN_CHARGE_BYTES
 
 
 # ---------------------------------------------------------------------- cleanup and relocation
@@ -267,7 +267,7 @@ def test_cleanup_and_relocation_lose_no_count(is_index_lost: bool, relocates: bo
             consumer.nack(consumer.take(2))
         before = simulated.journal.data_log
         churn(simulated, 6)
-    clean = simulated.bay.cleanup if relocates else simulated.store.cleanup.delete_unneeded
+    clean = simulated.bay.cleanup if relocates else simulated.store.cleanup.delete_data_logs
     clean()
     assert before not in simulated.store.disk_use.sizes(), "the return records are gone"
     simulated.crash(is_index_lost=is_index_lost)
@@ -413,7 +413,7 @@ def test_state_record_takes_a_small_part_of_its_data_log() -> None:
         table = DeliveryCountTable(Unlimited(), runs_max(size))
         for n in range(2 * runs_max(size)):
             table.put(4 << 4, 2 * n, 2 * n, 1)
-        assert len(encode_state(StateRecord(attempts=table.describe()))) < size // 13
+        assert len(encode_state(StateRecord(delivery_counts=table.describe()))) < size // 13
 
 
 # ---------------------------------------------------------------------- the map, and its bytes
@@ -453,7 +453,7 @@ def test_map_empties_with_the_last_ack_in_whatever_order() -> None:
             table._check()
             runs = table.find(lane.number) or ()
             assert all(lane.is_pending(run.first) for run in runs), "or what is gone is counted for ever"
-        assert table.lanes == [] and table.held_bytes == 0
+        assert table.held_bytes == 0
 
 
 def test_map_never_counts_beyond_its_bytes() -> None:
@@ -472,14 +472,14 @@ def test_return_record_and_state_come_back_as_they_were() -> None:
     )
     assert decode_return(decode_header(record), record) == (9, 4, later, 1_600_000_000_000)
     counted = {64: [CountedRun(0, 9, 1), CountedRun(12, 12, 3)], 80: [CountedRun(5, 5, 2)]}
-    assert decode_state(encode_state(StateRecord(attempts=counted))).attempts == counted
-    for state in (StateRecord(attempts=counted), StateRecord(next_log_sequence=7)):
+    assert decode_state(encode_state(StateRecord(delivery_counts=counted))).delivery_counts == counted
+    for state in (StateRecord(delivery_counts=counted), StateRecord(next_log_sequence=7)):
         assert decode_root(encode_root(state, encode_counts(state, [], [])))[0] == state
 
 
 def test_state_without_returned_messages_has_no_byte_for_them() -> None:
     empty = encode_state(StateRecord())
-    with_one = encode_state(StateRecord(attempts={64: [CountedRun(0, 0, 1)]}))
+    with_one = encode_state(StateRecord(delivery_counts={64: [CountedRun(0, 0, 1)]}))
     assert with_one[: len(empty)] == empty and len(with_one) > len(empty)
 
 
@@ -498,8 +498,8 @@ def test_return_record_that_counts_nothing_is_damage(runs: list[ReturnedRun]) ->
 
 @pytest.mark.parametrize("run", [CountedRun(5, 4, 1), CountedRun(0, 1 << 63, 1), CountedRun(0, 0, 0)])
 def test_state_with_a_run_that_cannot_be_is_damage(run: CountedRun) -> None:
-    data = encode_state(StateRecord(attempts={64: [run]}))
+    data = encode_state(StateRecord(delivery_counts={64: [run]}))
     with pytest.raises(RecordDamaged):
         decode_state(data)
     with pytest.raises(RecordDamaged):
-        decode_state(encode_state(StateRecord(attempts={64: [CountedRun(0, 1, 1)]}))[:-1])
+        decode_state(encode_state(StateRecord(delivery_counts={64: [CountedRun(0, 1, 1)]}))[:-1])

@@ -33,7 +33,7 @@ def test_a_lane_that_has_leaving_lanes_goes_on_where_it_ended(opened: OpenStore)
     opened.remove(opened.add(b"x"))
     index.shrink_to_row(lane.number)
     assert lane.number not in index.lanes and list(index.idle) == list(index.next_sequences()) == [(lane.number, 1)]
-    again = index.lane_numbered(lane.number)
+    again = index.ensure_lane_numbered(lane.number)
     assert again is not lane and again.next_sequence == 1 and not len(index.idle)
     opened.check()
 

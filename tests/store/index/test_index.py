@@ -78,7 +78,7 @@ class Store:
         return index
 
     def lane(self, destination: int = QUEUE) -> DestinationLane:
-        return self.index.lane(destination, PRIORITY)
+        return self.index.ensure_lane(destination, PRIORITY)
 
     def add(self, count: int = 1, *, length: int = 100, destination: int = QUEUE, as_slice: bool = False) -> None:
         """One record; count 1 takes the path of single sends, unless it is to be a slice of one."""
@@ -188,7 +188,7 @@ class Store:
         assert index.held_bytes == self.account.held_bytes
         snapshot = self.metadata.load()
         for lane in index.lanes.values():
-            assert list(lane.blocks_on_disk) == (snapshot.blocks.get(lane.number, []) if snapshot else [])
+            assert list(lane.stored_block_numbers) == (snapshot.blocks.get(lane.number, []) if snapshot else [])
         messages, sizes = Counter[int](), Counter[int]()
         for destination, pending in model.pending.items():
             lane = self.lane(destination)
@@ -308,9 +308,9 @@ def test_random_operations_agree_with_a_dict(seed: int) -> None:
 
 
 def test_lanes_are_told_by_destination_and_priority(store: Store) -> None:
-    lanes = [store.index.lane(destination, priority) for destination in (1, 2, 3) for priority in range(10)]
+    lanes = [store.index.ensure_lane(destination, priority) for destination in (1, 2, 3) for priority in range(10)]
     assert len({lane.number for lane in lanes}) == 30
-    assert all(store.index.lane_numbered(lane.number) is lane for lane in lanes)
+    assert all(store.index.ensure_lane_numbered(lane.number) is lane for lane in lanes)
 
 
 def test_what_is_acknowledged_before_a_checkpoint_never_reaches_the_metadata_store(store: Store) -> None:
@@ -349,7 +349,7 @@ def test_full_block_is_forgotten_in_whatever_order_it_was_acknowledged(store: St
     for sequence in sequences:
         store.remove(sequence, sequence)
     store.check()
-    assert store.index.held_bytes == 0 and not store.lane().blocks
+    assert store.index.held_bytes == 0 and not store.lane().block_numbers
 
 
 def test_partly_filled_block_that_is_all_acknowledged_goes_on_growing(store: Store) -> None:
@@ -368,7 +368,7 @@ def test_partly_filled_block_goes_on_growing_after_it_was_evicted(store: Store) 
         store.model.pending[destination] = {}
         store.add(destination=destination)
         store.checkpoint()
-    assert not store.lane().resident
+    assert not store.lane().resident_blocks
     store.add(3, as_slice=True)
     store.check()
     store.check_lookups(0, 100)
@@ -432,7 +432,7 @@ def test_acknowledged_block_that_a_gap_cuts_short_is_forgotten(store: Store) -> 
     store.remove(0, 4)
     store.skip_to(BLOCK_MESSAGES)
     store.check()
-    assert not store.lane().blocks
+    assert not store.lane().block_numbers
     store.checkpoint()
     assert store.rows == 0
 

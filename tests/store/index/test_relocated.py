@@ -40,7 +40,7 @@ def test_random_moves_agree_with_a_plain_dict(seed: int) -> None:
             continue
         data_log += 1
         offset = random.randrange(1, 1 << 20)
-        block.move(data_log, offset, first, lengths[first : first + count])
+        block.note_copy(data_log, offset, first, lengths[first : first + count])
         for n in range(count):
             places[first + n] = data_log, offset, n
         if random.random() < 0.2:
@@ -48,8 +48,9 @@ def test_random_moves_agree_with_a_plain_dict(seed: int) -> None:
         block._check()
         assert found_in(block) == places
         for low, high in [(first, first + count - 1), (0, BLOCK_MESSAGES - 1)]:
-            files = {index: name for name, begin, end in block.files(low, high) for index in range(begin, end + 1)}
-            assert all(files[index] == places[index][0] for index in places if low <= index <= high)
+            runs = block.data_log_runs(low, high)
+            data_logs = {index: data_log for data_log, begin, end in runs for index in range(begin, end + 1)}
+            assert all(data_logs[index] == places[index][0] for index in places if low <= index <= high)
     assert block.lengths == lengths
 
 
@@ -68,8 +69,8 @@ def found_in(block: Block) -> dict[int, tuple[int, int, int]]:
 
 def test_a_hole_becomes_pending_where_its_copy_lies() -> None:
     block = Block(0)
-    block.move(7, 640, 100, array("I", [5, 6]))
-    assert block.pending == 2 and len(block.lengths) == 102
+    block.note_copy(7, 640, 100, array("I", [5, 6]))
+    assert block.pending_messages == 2 and len(block.lengths) == 102
     assert found_in(block) == {100: (7, 640, 0), 101: (7, 640, 1)}
     block = Block.unpack(0, block.pack())
     block._check()
@@ -100,7 +101,7 @@ def test_stretches_that_cannot_be_are_refused(stretch: CopiedRun) -> None:
 def test_packed_stretches_that_do_not_add_up_are_refused(cut: int) -> None:
     block = Block(0)
     block.add_slice(1, 64, array("I", [1] * 10))
-    block.move(2, 64, 3, array("I", [1, 1]))
+    block.note_copy(2, 64, 3, array("I", [1, 1]))
     packed = block.pack()
     for damaged in (packed[:-cut], packed + bytes(cut)):
         with pytest.raises(BlockDamaged):

@@ -16,7 +16,7 @@ def test_a_message_that_leaves_the_topic_leaves_each_subscription(is_single: boo
     store = opened.store
     with opened.lock:
         number = store.destination_writer.create("prices", TOPIC).number
-        lane = store.index.lane(number, 4)
+        lane = store.index.ensure_lane(number, 4)
         audits = [store.subscription_writer.subscribe(number, f"audit {n}", None) for n in range(2)]
         for _ in range(3):
             store.message_store.add(lane, 0, b"", b"price")

@@ -47,7 +47,7 @@ class Lane:
         self.disk = SimulatedDisk()
         self.journal: Journal = journal_on(self.disk, max_file_bytes=max_file_bytes)
         self.index = Index(account=Unlimited(), cache_bytes=1 << 20, read_block=lambda lane, block: b"")
-        self.lane = self.index.lane(1, 4)
+        self.lane = self.index.ensure_lane(1, 4)
         self.contents: list[Content] = []
 
     def add(self, *contents: Content) -> None:

@@ -22,7 +22,7 @@ def test_no_interruption_leaves_the_size_of_a_data_log_that_is_gone(step: int) -
             settle(simulated, "orders", 1)
             roll(simulated)
         simulated.bay.checkpoint()
-        where, _ = interrupted(simulated.store.cleanup.remover.remove_unneeded, at)
+        where, _ = interrupted(simulated.store.cleanup.remover.remove_data_logs, at)
         if not where:
             break
         if simulated.lock.failure is not None:
@@ -31,7 +31,7 @@ def test_no_interruption_leaves_the_size_of_a_data_log_that_is_gone(step: int) -
             completed += 1
             simulated.bay.cleanup()
             assert set(simulated.journal.sizes) == {newest(simulated)}, where
-            assert not simulated.store.cleanup.remover.dropped, where
+            assert not simulated.store.cleanup.remover.recorded_as_dropped, where
             assert not simulated.disk.exists(data_log_name(1)), where
         at += 4
     assert broken and completed

@@ -79,7 +79,7 @@ def test_chain_of_acks_behind_one_stuck_message_collapses() -> None:
     stuck = opened.add(BODY, lane=opened.lane("other"))
     first = opened.add(BODY)
     ids = chain_of_acks(opened, first, 12)
-    assert opened.store.cleanup.delete_unneeded().deleted == ()
+    assert opened.store.cleanup.delete_data_logs().deleted == ()
     report = opened.store.cleanup.run()
     assert len(report.remaining) <= 3 and set(ids) <= set(report.deleted)
     assert sequences_of(opened, opened.lane("other")) == [stuck]
@@ -97,7 +97,7 @@ def test_chain_of_acks_behind_a_data_log_full_of_live_messages_collapses() -> No
         opened.add(BODY, lane=other)
     first = opened.add(BODY)
     ids = chain_of_acks(opened, first, 12)
-    assert not set(ids) & set(opened.store.cleanup.delete_unneeded().deleted)
+    assert not set(ids) & set(opened.store.cleanup.delete_data_logs().deleted)
     report = opened.store.cleanup.run()
     assert report.relocated_messages == 0 and set(ids) <= set(report.deleted) and dense in report.remaining
     assert len(sequences_of(opened, other)) == other.next_sequence
@@ -119,15 +119,15 @@ def test_moved_message_that_was_acknowledged_stays_gone_while_its_first_data_log
     ack = begin_data_log(opened)
     opened.remove(moved)
     begin_data_log(opened)
-    assert not {dense, original, copy, ack} & set(opened.store.cleanup.delete_unneeded().deleted)
+    assert not {dense, original, copy, ack} & set(opened.store.cleanup.delete_data_logs().deleted)
     assert_journal_tells_the_same(opened, disk)
     name_survivors(opened, original)
     begin_data_log(opened)
-    assert {copy, ack} <= set(opened.store.cleanup.delete_unneeded().deleted)
+    assert {copy, ack} <= set(opened.store.cleanup.delete_data_logs().deleted)
     assert original in data_logs(disk) and sequences_of(opened) == [kept[1]]
     assert_journal_tells_the_same(opened, disk)
     name_survivors(opened, dense)
-    assert original in opened.store.cleanup.delete_unneeded().deleted
+    assert original in opened.store.cleanup.delete_data_logs().deleted
     assert sequences_of(opened) == [kept[1]]
     assert_journal_tells_the_same(opened, disk)
 
@@ -150,7 +150,7 @@ def test_message_that_moved_twice_is_where_the_last_copy_lies_though_the_first_c
     begin_data_log(opened)
     relocate(opened, first_copy)
     begin_data_log(opened)
-    assert first_copy in opened.store.cleanup.delete_unneeded().deleted and original in data_logs(disk)
+    assert first_copy in opened.store.cleanup.delete_data_logs().deleted and original in data_logs(disk)
     assert sequences_of(opened) == [kept[1], moved[0], moved[0] + 1, moved[1]]
     assert_journal_tells_the_same(opened, disk)
 
@@ -166,14 +166,14 @@ def test_survivors_record_stands_for_acks_that_are_gone() -> None:
     for sequence in range(0, 640, 7):
         opened.remove(sequence, sequence + 2)
     begin_data_log(opened)
-    assert acks not in opened.store.cleanup.delete_unneeded().deleted
+    assert acks not in opened.store.cleanup.delete_data_logs().deleted
     name_survivors(opened, dense)
-    assert acks in opened.store.cleanup.delete_unneeded().deleted
+    assert acks in opened.store.cleanup.delete_data_logs().deleted
     assert sequences_of(opened) == [n for n in range(640) if n % 7 > 2]
     assert_journal_tells_the_same(opened, disk)
     opened.remove(3, 4)
     relocate(opened, dense)
-    assert dense in opened.store.cleanup.delete_unneeded().deleted
+    assert dense in opened.store.cleanup.delete_data_logs().deleted
     assert sequences_of(opened) == [n for n in range(640) if n % 7 > 2 and n not in (3, 4)]
     assert_journal_tells_the_same(opened, disk)
 
@@ -195,7 +195,7 @@ def test_copies_keep_sequence_timestamp_headers_and_priority() -> None:
     before = [opened.pending(lane) for lane in lanes]
     opened.store.message_store.checkpoint()
     relocate(opened, 1)
-    assert opened.store.cleanup.delete_unneeded().deleted == (1,)
+    assert opened.store.cleanup.delete_data_logs().deleted == (1,)
     assert [opened.pending(lane) for lane in lanes] == before
     assert_journal_tells_the_same(opened, disk)
     relocated = [found for _, found in all_records(disk) if found.header.flags & RELOCATED]
@@ -216,7 +216,7 @@ def test_neighbours_share_a_slice_while_their_timestamp_is_the_same_and_within_a
     before = opened.pending()
     opened.store.message_store.checkpoint()
     relocate(opened, 1)
-    assert opened.store.cleanup.delete_unneeded().deleted == (1,)
+    assert opened.store.cleanup.delete_data_logs().deleted == (1,)
     assert opened.pending() == before
     assert_journal_tells_the_same(opened, disk)
     copies = [decode_slice(*found[1:]) for _, found in all_records(disk) if found.header.flags & RELOCATED]
@@ -231,7 +231,7 @@ def test_moved_messages_are_acknowledged_one_by_one() -> None:
     copies = begin_data_log(opened)
     opened.store.message_store.checkpoint()
     relocate(opened, 1)
-    assert opened.store.cleanup.delete_unneeded().deleted == (1,)
+    assert opened.store.cleanup.delete_data_logs().deleted == (1,)
     for sequence in (0, 7, 3, 4):
         assert opened.remove(sequence) == 1 and opened.remove(sequence) == 0
         assert_journal_tells_the_same(opened, disk)
@@ -249,7 +249,7 @@ def test_large_messages_move() -> None:
     originals = opened.store.cleanup.remover.sealed()
     for data_log in sorted(originals):
         relocate(opened, data_log)
-    assert set(opened.store.cleanup.delete_unneeded().deleted) == originals
+    assert set(opened.store.cleanup.delete_data_logs().deleted) == originals
     assert opened.bodies() == bodies
     assert_journal_tells_the_same(opened, disk)
 
@@ -401,7 +401,7 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
     kinds = [found.header.kind for _, found in all_records(disk)]
     assert (SURVIVORS in kinds) == is_naming
     begin_data_log(opened)
-    assert opened.store.cleanup.delete_unneeded().deleted, "with the acks, where a record names what is left"
+    assert opened.store.cleanup.delete_data_logs().deleted, "with the acks, where a record names what is left"
     assert_journal_tells_the_same(opened, disk)
 
 
@@ -421,14 +421,14 @@ def test_relocation_gives_back_what_it_reserves_and_waits_where_there_is_no_memo
     assert report.relocated_messages and holder.held_bytes == 0
     opened.store.message_store.checkpoint()
     relocate(opened, large)
-    assert large not in opened.store.cleanup.delete_unneeded().deleted, (
+    assert large not in opened.store.cleanup.delete_data_logs().deleted, (
         "the large message needs more than is guaranteed"
     )
     other.release(other.held_bytes)
     with opened.lock:
         opened.store.cleanup.relocation._begin_round()
     relocate(opened, large)
-    assert large in opened.store.cleanup.delete_unneeded().deleted and holder.held_bytes == 0
+    assert large in opened.store.cleanup.delete_data_logs().deleted and holder.held_bytes == 0
     budget._check()
 
 

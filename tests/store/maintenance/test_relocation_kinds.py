@@ -189,7 +189,7 @@ def test_who_needs_a_topics_messages_outlives_the_acks_that_survivors_stand_for(
     before = pending_in(bay.bay)
     name_survivors(bay, 1)
     roll(bay)
-    report = bay.store.cleanup.delete_unneeded()
+    report = bay.store.cleanup.delete_data_logs()
     assert 1 not in report.deleted and 2 in report.deleted
     bay.crash(is_index_lost=True)
     assert pending_in(bay.bay) == before
@@ -208,7 +208,7 @@ def test_what_only_a_subscriber_without_a_name_had_does_not_stand_for_an_acknowl
     roll(bay)
     name_survivors(bay, 1)
     roll(bay)
-    assert bay.store.cleanup.delete_unneeded().deleted == (2,)
+    assert bay.store.cleanup.delete_data_logs().deleted == (2,)
     assert [delivery.body for delivery in passing.take(2)] == [b"seen"]
     bay.crash(is_index_lost=True)
     assert pending_in(bay.bay) == {"orders": {b"left"}}

@@ -215,7 +215,7 @@ def test_a_move_whose_record_finds_no_space_loses_nothing_of_the_transaction() -
     bay.disk.cure()
     assert bay.store.branches.data_logs() == {repr(b"x"): {1}}
     bay.bay.checkpoint()
-    assert 1 in bay.store.cleanup.remover.remove_unneeded().remaining
+    assert 1 in bay.store.cleanup.remover.remove_data_logs().remaining
     bay.crash(is_index_lost=True)
     assert committed(bay.bay)["held"] == Counter([b"a"])
     bay.check()

@@ -37,7 +37,7 @@ def test_index_that_is_damaged_in_use_stops_the_store_and_is_rebuilt_by_the_next
         if opened.store.index.is_crowded:
             opened.store.message_store.checkpoint()
     opened.store.message_store.checkpoint()
-    [cold, *_] = [number for number in range(40) if number not in lane.resident]
+    [cold, *_] = [number for number in range(40) if number not in lane.resident_blocks]
 
     def damaged(lane: int, block: int) -> bytes:
         if not is_readable:

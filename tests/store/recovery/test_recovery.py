@@ -19,7 +19,7 @@ from forebay.store.disk.layout import JOURNAL, QUARANTINE, data_log_name
 from forebay.store.environment.account import Unlimited
 from forebay.store.errors import JournalCorrupt
 from forebay.store.journal.sync_mark import SYNC_MARK
-from forebay.store.recovery.recovery import QUARANTINE_FILES_MAX
+from forebay.store.quarantine import DATA_LOGS_MAX
 from forebay.testing import ManualClock
 
 BODY = bytes(1000)
@@ -176,7 +176,7 @@ def test_quarantine_is_bounded_and_keeps_the_newest_without_the_space_they_had_i
         disk = disk_of(opened).crash_process()
         disk.flip_bit(data_log_name(opened.store.journal.data_log - 1), 400, 0)
     reopen(disk)
-    assert len(disk.list(QUARANTINE)) == QUARANTINE_FILES_MAX
+    assert len(disk.list(QUARANTINE)) == DATA_LOGS_MAX
     assert f"data-{opened.store.journal.data_log}.log" in disk.list(QUARANTINE)
     assert all(len(content) < 4096 for name, content in disk.image().items() if name.startswith(QUARANTINE))
 

@@ -20,7 +20,7 @@ from forebay.store.disk.layout import JOURNAL, QUARANTINE, STATE_DIRECTORY, data
 from forebay.store.format.record import ACK, LOST, LOST_BYTES, MESSAGE
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.numbering import OFFSET_MASK
-from forebay.store.quarantine import PART_BYTES_MAX, PARTS_MAX
+from forebay.store.quarantine import DATA_LOGS_MAX, PART_BYTES_MAX, PARTS_MAX
 from forebay.store.recovery.repair import DamagedPlace
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.testing import ManualClock
@@ -385,6 +385,59 @@ def test_quarantine_of_damage_is_bounded() -> None:
     disk.flip_bit(data_log_name(2), offset + 20, 1)
     assert len(reopened(disk).report.damaged) == 1
     assert len(disk.list(QUARANTINE)) == PARTS_MAX
+
+
+def test_data_logs_in_the_quarantine_take_no_place_of_a_part() -> None:
+    disk = FILLED.copy()
+    disk.make_directory(QUARANTINE)
+    for n in range(PARTS_MAX):
+        disk.open(f"{QUARANTINE}/data-{100 + n}.log", create=True)
+    offset = walked(disk, 2)[1][5].offset
+    disk.flip_bit(data_log_name(2), offset + 20, 1)
+    (place,) = reopened(disk).report.damaged
+    assert f"damage-2-{offset}" in disk.list(QUARANTINE) and place.unkept_bytes == 0
+
+
+def spoil_all_of(disk: SimulatedDisk, data_log: int) -> bytes:
+    """Make a data log unreadable; return what it is now."""
+    name = data_log_name(data_log)
+    disk.open(name).append(Random(data_log).randbytes(len(disk.image()[name])))
+    return disk.image()[name]
+
+
+def with_unreadable(data_logs: int) -> SimulatedDisk:
+    """A journal whose first data logs can't be read, with an intact one behind them."""
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
+    for _ in range(data_logs):
+        opened.add(BODY)
+        with opened.lock:
+            opened.store.journal.roll()
+    opened.store.close()
+    assert isinstance(opened.disk, SimulatedDisk)
+    for data_log in range(1, data_logs + 1):
+        spoil_all_of(opened.disk, data_log)
+    return opened.disk
+
+
+def test_of_unreadable_data_logs_the_newest_are_kept_and_what_is_deleted_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = with_unreadable(DATA_LOGS_MAX + 1)
+    oldest = disk.image()[data_log_name(1)]
+    damaged = reopened(disk).report.damaged
+    assert disk.list(QUARANTINE) == sorted(f"data-{data_log}.log" for data_log in range(2, DATA_LOGS_MAX + 2))
+    assert {place.data_log: place.unkept_bytes for place in damaged if place.unkept_bytes} == {1: len(oldest)}
+    assert "data-1.log was deleted from the quarantine" in caplog.text
+
+
+def test_data_log_in_the_quarantine_stays_when_the_one_that_took_its_place_can_be_read_no_more() -> None:
+    disk = with_unreadable(1)
+    before = disk.image()[data_log_name(1)]
+    reopened(disk).store.close()
+    spoiled = spoil_all_of(disk, 1)
+    (place,) = reopened(disk).report.damaged
+    assert disk.image()[f"{QUARANTINE}/data-1.log"] == before != spoiled
+    assert place.unkept_bytes == len(spoiled)
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

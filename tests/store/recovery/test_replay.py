@@ -216,7 +216,7 @@ def test_data_log_whose_header_is_damaged_while_it_is_in_use_costs_its_own_messa
     opened.add(b"in the second")
     disk.flip_bit(data_log_name(1), 3, 1)
     with opened.lock:
-        regions = opened.store.message_store.plan(opened.store.index.lane(1, 4), [(0, 1)])
+        regions = opened.store.message_store.plan(opened.store.index.ensure_lane(1, 4), [(0, 1)])
     messages, [(sequence, problem)] = opened.store.message_store.read(regions)
     assert [body for _, _, body, _ in messages] == [b"in the second"]
     assert sequence == 0 and "the data log's header does not verify" in problem

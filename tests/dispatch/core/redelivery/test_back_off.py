@@ -238,7 +238,7 @@ def test_what_expired_while_a_subscription_put_it_off_is_not_waited_for_after_a_
         reader.nack(reader.take(1))
     simulated.clock.advance(40)
     simulated.step()
-    assert not simulated.index.lane(1, 4).pending_messages
+    assert not simulated.index.ensure_lane(1, 4).pending_messages
     simulated.crash(is_index_lost=is_index_lost)
     with simulated.bay.topic("orders").subscribe(durable="audit"):
         simulated.check()
