@@ -52,12 +52,12 @@ class DataLogRow:
 
     @property
     def data_log(self) -> int:
-        """Return the id of the data log."""
+        """The id of the data log."""
         return int(self.view.first)
 
     @property
     def live_percent(self) -> float:
-        """Return the percentage of its bytes that are live."""
+        """The percentage of its bytes that are live."""
         return round(100 * min(self.view.live_bytes / self.view.bytes, 1.0), 1) if self.view.bytes else 0.0
 
 

@@ -132,7 +132,7 @@ class Queue(Sender):
 
     @property
     def current(self) -> QueueState:
-        """Return the open queue of this name, even one that was made after this one was deleted as inactive.
+        """The open queue of this name, even one that was made after this one was deleted as inactive.
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
@@ -142,7 +142,7 @@ class Queue(Sender):
 
     @property
     def for_report(self) -> QueueState:
-        """Return the queue of this name for a report. A closed one stays closed. Requires: the lock."""
+        """The queue of this name for a report. A closed one stays closed. Requires: the lock."""
         return self._parts.queues.for_report(self._queue_state)
 
     def get(self, timeout: float | None = None) -> Message:
@@ -346,7 +346,7 @@ class TemporaryQueue(Queue, Temporary):
 
     @property
     def _temporaries(self) -> TemporaryDestinations:
-        """Return the owner of temporary queues."""
+        """The owner of temporary queues."""
         return self._parts.temporaries
 
     def __dir__(self) -> list[str]:

@@ -24,7 +24,7 @@ class Temporary:
     @property
     @abstractmethod
     def _temporaries(self) -> TemporaryDestinations:
-        """Return the owner of temporary destinations."""
+        """The owner of temporary destinations."""
 
     def close(self) -> None:
         """Delete the destination with everything in it, as `delete` does. A second call does nothing.

@@ -229,7 +229,7 @@ class Topic(Sender):
 
     @property
     def current(self) -> TopicState:
-        """Return the open topic of this name, even one that was made after this one was deleted as inactive.
+        """The open topic of this name, even one that was made after this one was deleted as inactive.
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
@@ -239,7 +239,7 @@ class Topic(Sender):
 
     @property
     def for_report(self) -> TopicState:
-        """Return the topic of this name for a report. A closed one stays closed. Requires: the lock."""
+        """The topic of this name for a report. A closed one stays closed. Requires: the lock."""
         return self._parts.topics.for_report(self._topic)
 
     def for_threads(self) -> Topic:
@@ -374,7 +374,7 @@ class TemporaryTopic(Topic, Temporary):
 
     @property
     def _temporaries(self) -> TemporaryDestinations:
-        """Return the owner of temporary topics."""
+        """The owner of temporary topics."""
         return self._parts.temporaries
 
     def __dir__(self) -> list[str]:

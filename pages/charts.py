@@ -41,13 +41,13 @@ class LinePiece:
 
     @property
     def line(self) -> str:
-        """Return the points as SVG has them. One point alone stands twice, so that the end of its line shows."""
+        """The points as SVG has them. One point alone stands twice, so that the end of its line shows."""
         points = self.points if len(self.points) > 1 else self.points * 2
         return " ".join(f"{x},{y}" for x, y in points)
 
     @property
     def stairs(self) -> str:
-        """Return the points with corners between them: each height holds since the point before."""
+        """The points with corners between them: each height holds since the point before."""
         corners = [(before[0], after[1]) for before, after in pairwise(self.points)]
         return LinePiece(
             (self.points[0], *(point for both in zip(corners, self.points[1:], strict=True) for point in both))
@@ -55,7 +55,7 @@ class LinePiece:
 
     @property
     def area(self) -> str:
-        """Return the points of what is below the line."""
+        """The points of what is below the line."""
         return f"{self.points[0][0]},100 {self.line} {self.points[-1][0]},100"
 
 

@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def producers(self) -> list[DestinationPlan]:
-        """Return where each producer sends."""
+        """Where each producer sends."""
         return [destination for destination in self.destinations for _ in range(destination.producers)]
 
     def as_json(self) -> bytes:

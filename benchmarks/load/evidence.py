@@ -137,7 +137,7 @@ class Evidence:
 
     @property
     def starts(self) -> list[int]:
-        """Return where each producer goes on after a kill: behind messages in doubt, so that none is sent twice."""
+        """Where each producer goes on after a kill: behind messages in doubt, so that none is sent twice."""
         return list(self._sent)
 
     @property

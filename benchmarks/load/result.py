@@ -83,7 +83,7 @@ class Run:
 
     @property
     def summary(self) -> str:
-        """Return a line about the run, and a table of latencies if they were kept."""
+        """A line about the run, and a table of latencies if they were kept."""
         parts = [f"{self.seconds:.1f} s"]
         if self.sent_seconds:
             parts.append(f"sent at {short(self.messages / self.sent_seconds)}/s")

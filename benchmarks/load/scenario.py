@@ -125,7 +125,7 @@ class Scenario:
 
     @property
     def producers(self) -> list[DestinationPlan]:
-        """Return where each producer sends."""
+        """Where each producer sends."""
         return [destination for destination in self.destinations for _ in range(destination.producers)]
 
     def consumed_by(self, consumer: ConsumerPlan) -> list[DestinationPlan]:
@@ -137,7 +137,7 @@ class Scenario:
 
     @property
     def unwanted(self) -> set[Kind]:
-        """Return the kinds that no consumer asks for. Their messages are left at the end."""
+        """The kinds that no consumer asks for. Their messages are left at the end."""
         wanted: set[Kind] = set()
         for consumer in self.consumers:
             wanted |= set(KINDS if consumer.kinds is None else consumer.kinds)

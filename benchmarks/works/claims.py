@@ -132,12 +132,12 @@ class Judged:
 
     @property
     def of_must(self) -> float:
-        """Return 1 if the value is just enough, and more if it is better."""
+        """1 if the value is just enough, and more if it is better."""
         return self.claim.must / max(self.value, 1e-9) if self.claim.at_most else self.value / self.claim.must
 
     @property
     def aim_of_must(self) -> float | None:
-        """Return the aim on the scale of `of_must`; None: the claim has no aim."""
+        """The aim on the scale of `of_must`; None: the claim has no aim."""
         claim = self.claim
         if claim.aim is None:
             return None

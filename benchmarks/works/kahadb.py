@@ -53,7 +53,7 @@ class Peer:
 
     @property
     def sizes(self) -> dict[str, str]:
-        """Return the environment variables with the numbers of messages."""
+        """The environment variables with the numbers of messages."""
         if not self.backlog:
             return {"N": str(self.messages)}
         return {"N": str(self.backlog + _HEAD_PASSES * self.messages), "M": str(self.messages)}

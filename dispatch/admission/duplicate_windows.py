@@ -95,7 +95,7 @@ class DuplicateWindows:
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes held, computed anew. O(windows)."""
+        """The bytes held, computed anew. O(windows)."""
         return self.persistent.held_bytes + self.non_persistent.held_bytes
 
 

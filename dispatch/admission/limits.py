@@ -60,7 +60,7 @@ class LimitedDestination(ABC):
 
     @property
     def qualified_name(self) -> str:
-        """Return its name in explanations, such as "0:orders" or "1:prices/audit"."""
+        """Its name in explanations, such as "0:orders" or "1:prices/audit"."""
         return f"{self.kind}:{self.name}"
 
     def qualified_names(self) -> list[str]:

@@ -335,7 +335,7 @@ class Consumer(WaitingConsumer):
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether a take waits, or a callback is due at the next arrival. Requires: the lock."""
+        """Whether a take waits, or a callback is due at the next arrival. Requires: the lock."""
         return not self.stage.is_over and self.waits.has_any
 
     @property
@@ -559,7 +559,7 @@ class Consumer(WaitingConsumer):
 
     @property
     def is_drained(self) -> bool:
-        """Return whether every delivery is settled. Closed: the store is closed."""
+        """Whether every delivery is settled. Closed: the store is closed."""
         return self._parts.ending.is_drained(self)
 
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:

@@ -45,7 +45,7 @@ class ConsumerWaits:
 
     @property
     def has_any(self) -> bool:
-        """Return whether a take waits, or a callback is due at the next arrival."""
+        """Whether a take waits, or a callback is due at the next arrival."""
         return self.waits_for_credit or self.readiness.is_armed or self._takes > 0
 
     def arm(self, selector_group: SelectorGroup) -> None:

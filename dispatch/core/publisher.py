@@ -94,19 +94,19 @@ class Publisher:
 
     @property
     def oldest(self) -> object:
-        """Return the entry that has waited longest for publication. None: nothing waits. The lock need not be held."""
+        """The entry that has waited longest for publication. None: nothing waits. The lock need not be held."""
         if self.unpublished:
             return self.unpublished[0][2]  # not the tuple around it, because machine code makes a new tuple each time
         return self.unpublished_non_persistent[0][1] if self.unpublished_non_persistent else None
 
     @property
     def is_holding_too_many(self) -> bool:
-        """Return whether a call of many should sync before it stores more. The lock need not be held."""
+        """Whether a call of many should sync before it stores more. The lock need not be held."""
         return len(self.unpublished) >= UNPUBLISHED_SLICES_MAX
 
     @property
     def non_persistent_bytes(self) -> int:
-        """Return the charge of non-persistent messages of commits. O(messages). Requires: the lock."""
+        """The charge of non-persistent messages of commits. O(messages). Requires: the lock."""
         return sum(message.charge_bytes for _, message in self.unpublished_non_persistent)
 
     def publish_when_durable(

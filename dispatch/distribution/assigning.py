@@ -158,7 +158,7 @@ class AssigningDistribution(Distribution):
 
     @property
     def dispatcher(self) -> Dispatcher[CoreConsumer]:
-        """Return itself."""
+        """This distribution itself."""
         return self
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
@@ -195,7 +195,7 @@ class AssigningDistribution(Distribution):
 
     @property
     def is_held_up(self) -> bool:
-        """Return whether memory has no room to halt another group, which any delivery may need."""
+        """Whether memory has no room to halt another group, which any delivery may need."""
         return self.queue.has_message_groups and self._message_group_memory.is_full
 
     def _collect(

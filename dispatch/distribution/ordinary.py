@@ -25,7 +25,7 @@ class OrdinaryDistribution(Distribution):
 
     @property
     def dispatcher(self) -> Dispatcher[CoreConsumer]:
-        """Return the DispatchArea itself, because this distribution would only call it."""
+        """The DispatchArea itself, because this distribution would only call it."""
         return self._dispatch_area
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:

@@ -33,7 +33,7 @@ class PatternDistribution(OrdinaryDistribution):
 
     @property
     def dispatcher(self) -> Dispatcher[CoreConsumer]:
-        """Return itself."""
+        """This distribution itself."""
         return self
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:

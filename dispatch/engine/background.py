@@ -115,7 +115,7 @@ class Background:
 
     @property
     def has_current_thread(self) -> bool:
-        """Return whether the caller is a background thread: a close waits for it, so it must not wait for a close."""
+        """Whether the caller is a background thread: a close waits for it, so it must not wait for a close."""
         return threading.current_thread() in self._threads
 
     def failing(self) -> dict[str, FailingTask]:

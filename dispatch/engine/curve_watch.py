@@ -125,7 +125,7 @@ class CurveWatch(ListObserver):
 
     @property
     def charge_bytes(self) -> int:
-        """Return what the curve should be charged, computed anew.
+        """What the curve should be charged, computed anew.
 
         AssertionError if the curve follows a list that has ended.
         """

@@ -202,7 +202,7 @@ class _Parser:
 
     @property
     def nodes(self) -> int:
-        """Return the number of operands and operators. Expensive ones count more than once."""
+        """The number of operands and operators. Expensive ones count more than once."""
         return self._count + ceil(self._extra)
 
     def parse(self) -> Condition:

@@ -60,7 +60,7 @@ class FanOut:
 
     @property
     def sent(self) -> int:
-        """Return how many messages were sent."""
+        """How many messages were sent."""
         return self.next_sequence - self._not_sent
 
     def give_retained(self, subscription: SubscriptionState, retained: RetainedMessage) -> None:

@@ -76,12 +76,12 @@ class NewestPerKey:
 
     @property
     def places(self) -> int:
-        """Return how many places are remembered."""
+        """How many places are remembered."""
         return len(self._newest) + len(self._older)
 
     @property
     def charge_bytes(self) -> int:
-        """Return what the places should be charged. AssertionError if there are more places than are paid for."""
+        """What the places should be charged. AssertionError if there are more places than are paid for."""
         assert self.places <= self._paid_places
         return PLACE_BYTES * self._paid_places
 

@@ -153,5 +153,5 @@ class TopicRegistry(DestinationRegistry[TopicState]):
 
     @property
     def keys_charge(self) -> int:
-        """Return what the places of "latest_per_key" should be charged, computed anew. Requires: the lock."""
+        """What the places of "latest_per_key" should be charged, computed anew. Requires: the lock."""
         return sum(each.latest.charge_bytes for each in self.online() if each.latest is not None)

@@ -125,12 +125,12 @@ class SubscribedTopicState(NamedDestinationState):
 
     @property
     def durable_names(self) -> list[str]:
-        """Return the names of the durable subscriptions, in order. O(durable subscriptions)."""
+        """The names of the durable subscriptions, in order. O(durable subscriptions)."""
         return self.subscribers.table.names(self.number)
 
     @property
     def durable_numbers(self) -> list[int]:
-        """Return the numbers of the durable subscriptions, in the order of their names. O(durable subscriptions)."""
+        """The numbers of the durable subscriptions, in the order of their names. O(durable subscriptions)."""
         return self.subscribers.table.numbers(self.number)
 
     @property
@@ -245,7 +245,7 @@ class SubscriptionLaneState(PersistentLaneState):
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether the subscription is durable; only then are its acks in the journal."""
+        """Whether the subscription is durable; only then are its acks in the journal."""
         return self.subscription.is_durable
 
     @property
@@ -263,7 +263,7 @@ class SubscriptionLaneState(PersistentLaneState):
 
     @property
     def reads_for_others(self) -> bool:
-        """Return whether another subscription was close behind at the last load."""
+        """Whether another subscription was close behind at the last load."""
         return self._reading.is_followed
 
     def load_room(self, list_bytes: int, first: int) -> int:
@@ -295,7 +295,7 @@ class SubscriptionLaneState(PersistentLaneState):
 
     @property
     def expiry_lane_state(self) -> LaneState:
-        """Return the topic's lane, from which messages are removed when they have expired."""
+        """The topic's lane, from which messages are removed when they have expired."""
         return self.topic_lane_state
 
 
@@ -355,12 +355,12 @@ class SubscriptionState(DestinationState):
 
     @property
     def subscription_name(self) -> str | None:
-        """Return the name of a durable subscription; None for one without a name."""
+        """The name of a durable subscription; None for one without a name."""
         return self.subscriber.facts.name if self.subscriber.is_durable else None
 
     @property
     def qualified_name(self) -> str:
-        """Return the topic's qualified name, followed by a slash and the name of the subscription if it has one."""
+        """The topic's qualified name, followed by a slash and the name of the subscription if it has one."""
         own_name = self.subscription_name
         return super().qualified_name if own_name is None else f"{super().qualified_name}/{own_name}"
 
@@ -432,7 +432,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def is_blank(self) -> bool:
-        """Return whether it has no consumer, and this object could be made anew without loss. O(lanes)."""
+        """Whether it has no consumer, and this object could be made anew without loss. O(lanes)."""
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.selector_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)

@@ -100,7 +100,7 @@ class TopicState(SubscribedTopicState):
 
     @property
     def first_lists(self) -> int:
-        """Return how many lists of a new lane would be the first of their selector group."""
+        """How many lists of a new lane would be the first of their selector group."""
         return sum(subscription.first_lists for subscription in self.online)
 
     @property
@@ -128,7 +128,7 @@ class TopicState(SubscribedTopicState):
 
     @property
     def counted(self) -> EarlierCounts:
-        """Return the counts, including non-persistent messages sent and evicted messages. O(lanes)."""
+        """The counts, including non-persistent messages sent and evicted messages. O(lanes)."""
         whole = super().counted
         return whole._replace(enqueued=self.enqueued, enqueued_bytes=self.enqueued_bytes, evicted=self.evicted)
 

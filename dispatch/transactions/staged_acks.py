@@ -43,7 +43,7 @@ class StagedAcks:
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """Return all held deliveries, which are parked while the transaction is open. O(deliveries)."""
+        """All held deliveries, which are parked while the transaction is open. O(deliveries)."""
         return [delivery for held in self._held.values() for delivery in held.values()]
 
     def hold(self, deliveries: Sequence[Delivery]) -> None:

@@ -149,5 +149,5 @@ class StagedNonPersistent:
 
     @property
     def counted_bytes(self) -> int:
-        """Return what `charge_bytes` should be, computed from the messages. O(messages)."""
+        """What `charge_bytes` should be, computed from the messages. O(messages)."""
         return sum(kept.charge_bytes for kept in self._kept)

@@ -154,7 +154,7 @@ class StagedSlices:
 
     @property
     def written_lengths(self) -> dict[int, list[int]]:
-        """Return the lengths of the messages of each slice that arrives next from RAM, by position in the journal."""
+        """The lengths of the messages of each slice that arrives next from RAM, by position in the journal."""
         return {written.position: written.lengths for written in self._written}
 
     def publish(self) -> None:
@@ -204,7 +204,7 @@ class StagedSlices:
 
     @property
     def counted_bytes(self) -> int:
-        """Return what `charge_bytes` should be, computed from the messages in RAM. O(messages in RAM)."""
+        """What `charge_bytes` should be, computed from the messages in RAM. O(messages in RAM)."""
         lengths = [
             length for found in (*self._gathered.values(), *self._written) for length in found.contents.lengths()
         ]

@@ -62,7 +62,7 @@ class Staging:
 
     @property
     def unpublished_bytes(self) -> int:
-        """Return the charge of committed non-persistent messages to be published. O(messages). Requires: the lock."""
+        """The charge of committed non-persistent messages to be published. O(messages). Requires: the lock."""
         return self._publisher.non_persistent_bytes
 
 

@@ -491,19 +491,19 @@ class Transaction:
 
     @property
     def counted_bytes(self) -> int:
-        """Return what `charge_bytes` should be, computed anew. O(messages in RAM). Requires: the lock."""
+        """What `charge_bytes` should be, computed anew. O(messages in RAM). Requires: the lock."""
         return self._branch_bytes + self._slices.counted_bytes + self._non_persistent.counted_bytes
 
     @property
     def _branch_bytes(self) -> int:
-        """Return the charge for messages in the journal, identities and acknowledged messages."""
+        """The charge for messages in the journal, identities and acknowledged messages."""
         branch = self._branch
         parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
         return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged
 
     @property
     def held(self) -> list[Delivery]:
-        """Return its deliveries, which are parked while the transaction is open. Requires: the lock."""
+        """Its deliveries, which are parked while the transaction is open. Requires: the lock."""
         return self._acks.deliveries
 
     @property

@@ -70,7 +70,7 @@ class BacklogSets:
 
     @property
     def noted_charge(self) -> int:
-        """Return the charge of sets that only notes have."""
+        """The charge of sets that only notes have."""
         return sum(pending.charge_bytes for pending in self._noted)
 
 

@@ -165,7 +165,7 @@ class Index:
 
     @property
     def lanes_charge(self) -> int:
-        """Return the charge of all lanes, used or not."""
+        """The charge of all lanes, used or not."""
         return self.idle.charge_bytes + INDEX_LANE_BYTES * (len(self.lanes) + len(self.forgotten))
 
     @property

@@ -109,7 +109,7 @@ class SubscriptionTable:
 
     @property
     def charge_bytes(self) -> int:
-        """Return the charge of all rows."""
+        """The charge of all rows."""
         return self._charged_bytes
 
     # ------------------------------------------------------------------ one topic
@@ -241,7 +241,7 @@ class Cursors:
 
     @property
     def lowest(self) -> int | None:
-        """Return the first sequence that any subscription needs. None: there is no cursor.
+        """The first sequence that any subscription needs. None: there is no cursor.
 
         O(subscriptions) at times.
         """

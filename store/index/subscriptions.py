@@ -425,12 +425,12 @@ class Subscriptions(LaneMaker):
 
     @property
     def rows_charge(self) -> int:
-        """Return the charge of rows: those of the table, and those of lanes."""
+        """The charge of rows: those of the table, and those of lanes."""
         return self.table.charge_bytes + sum(lane.cursors.charge_bytes for lane in self._lanes())
 
     @property
     def charge_bytes(self) -> int:
-        """Return the charge of subscriptions, and of their parts of lanes. O(open subscriptions)."""
+        """The charge of subscriptions, and of their parts of lanes. O(open subscriptions)."""
         opened_bytes = SUBSCRIBER_BYTES * len(self.by_number) + sum(lane.subscribers_charge for lane in self._lanes())
         return self.table.charge_bytes + opened_bytes + self._backlogs.noted_charge
 

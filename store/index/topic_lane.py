@@ -304,7 +304,7 @@ class TopicLane(DestinationLane):
 
     @property
     def subscribers_charge(self) -> int:
-        """Return the charge of what subscriptions have of this lane. O(subscriptions)."""
+        """The charge of what subscriptions have of this lane. O(subscriptions)."""
         sets_bytes = sum(lane.pending.charge_bytes for lane in self.subscribers.values() if lane.has_pending_set)
         return SUBSCRIPTION_LANE_BYTES * len(self.subscribers) + sets_bytes + self.cursors.charge_bytes
 
@@ -395,7 +395,7 @@ class SubscriptionLane(JournaledLane):
 
     @property
     def cursor(self) -> Cursor | None:
-        """Return the cursor if the subscription needs just all messages from there on.
+        """The cursor if the subscription needs just all messages from there on.
 
         None: it needs something else.
         """

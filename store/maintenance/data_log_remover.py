@@ -172,7 +172,7 @@ class DataLogRemover:
 
     @property
     def _replayed_data_log(self) -> int:
-        """Return the data log from which the next open replays, which may be written to. Requires: the lock."""
+        """The data log from which the next open replays, which may be written to. Requires: the lock."""
         return min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)
 
     def _leased(self, leases: Sequence[Lease]) -> set[int]:

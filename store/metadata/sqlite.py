@@ -416,7 +416,7 @@ class SqliteMetadataStore:
 
     @property
     def _cache_size(self) -> int:
-        """Return the page cache of each connection in KiB, negative as SQLite wants it."""
+        """The page cache of each connection in KiB, negative as SQLite wants it."""
         return -max(self._cache_bytes // 2 // 1024, 1)
 
     def _connection(self) -> sqlite3.Connection:

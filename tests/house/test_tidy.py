@@ -141,6 +141,15 @@ def says_of_each_method_what_it_does(source: Source) -> Offences:
                         yield method.lineno, f"{method.name} has the docstring of {said[text]}"
 
 
+def says_of_a_property_what_it_is(source: Source) -> Offences:
+    """Yield properties that are said to return something: they are read as fields are."""
+    for node in source.nodes:
+        if isinstance(node, ast.FunctionDef):
+            kinds = {kind.id for kind in node.decorator_list if isinstance(kind, ast.Name)}
+            if kinds & {"property", "cached_property"} and (ast.get_docstring(node) or "").startswith("Return"):
+                yield node.lineno, f"{node.name} is read as a field is: say what it is"
+
+
 def has_whole_comments(source: Source) -> Offences:
     yield from matches(source, BROKEN_COMMENT)
 
@@ -287,6 +296,7 @@ RULES: dict[Rule, tuple[str, ...]] = {
     names_no_place_of_one_machine: ALL,
     says_what_it_is: ALL,
     says_of_each_method_what_it_does: PACKAGE,
+    says_of_a_property_what_it_is: ALL,
     has_whole_comments: ALL,
     fits_in_the_head: ALL,
     gets_the_system_from_above: LAYERS,
@@ -303,6 +313,7 @@ PLANTED: dict[Rule, str] = {
     says_what_it_is: "x = 1",
     says_of_each_method_what_it_does: "class A:\n"
     "    def f(self):\n        '''Return its own size.'''\n    def g(self):\n        '''Return its own size.'''",
+    says_of_a_property_what_it_is: "class A:\n    @property\n    def f(self):\n        '''Return its size.'''",
     has_whole_comments: "# " + "# left over",
     fits_in_the_head: "def long():\n    '''Ten\n    lines.'''\n" + "    x = 1\n" * FUNCTION_LINES_MAX,
     gets_the_system_from_above: "from os import path",

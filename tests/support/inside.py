@@ -309,7 +309,7 @@ class Inside:
 
     @property
     def message_limit(self) -> tuple[int, bool]:
-        """Return the largest size of a message, and whether a setting rather than the memory limit says so."""
+        """The largest size of a message, and whether a setting rather than the memory limit says so."""
         return self.sender_parts.max_message_bytes, self.sender_parts.is_limited_by_setting
 
     @property
@@ -411,7 +411,7 @@ class Inside:
 
     @property
     def threads(self) -> list[threading.Thread]:
-        """Return the background threads, with the loader's first."""
+        """The background threads, with the loader's first."""
         return self.__engine.background_layer.background._threads
 
     def stop_loading(self) -> None:

@@ -361,7 +361,7 @@ class SimulatedDisk:
 
     @property
     def has_unsynced(self) -> bool:
-        """Return whether a power cut could lose anything. If it can't, a test of it proves nothing."""
+        """Whether a power cut could lose anything. If it can't, a test of it proves nothing."""
         return bool(self._changes) or any(inode.has_unsynced() for inode in self._names.values())
 
     def image(self) -> dict[str, bytes]:

@@ -210,7 +210,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
 
     @property
     def is_loading(self) -> bool:
-        """Return whether a load is under way, of a list or of one that has ended. O(lists)."""
+        """Whether a load is under way, of a list or of one that has ended. O(lists)."""
         return bool(self._leaving) or any(target.is_loading for target in self._watermarks.lists)
 
     def lanes(self) -> set[LaneState]:
@@ -219,7 +219,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
 
     @property
     def charge_bytes(self) -> int:
-        """Return what the lists should be charged apart from their messages, computed anew. O(lists)."""
+        """What the lists should be charged apart from their messages, computed anew. O(lists)."""
         return sum(target.charge_bytes for target in self._watermarks.lists)
 
     def shorten(self, target: TargetList) -> None:

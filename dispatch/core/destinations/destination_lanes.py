@@ -53,7 +53,7 @@ class DestinationLanes:
 
     @property
     def idle_charge(self) -> int:
-        """Return the charge for closed lanes of non-persistent messages."""
+        """The charge for closed lanes of non-persistent messages."""
         return self._non_persistent.charge_bytes
 
     # ------------------------------------------------------------------ after an open

@@ -51,7 +51,7 @@ class DestinationOpener:
 
     @property
     def idle_charge(self) -> int:
-        """Return the charge for what closed lanes leave behind."""
+        """The charge for what closed lanes leave behind."""
         return self._lanes.idle_charge
 
     # ------------------------------------------------------------------ opening

@@ -75,7 +75,7 @@ class DestinationCounts(NamedTuple):
 
     @property
     def charge_bytes(self) -> int:
-        """Return the charge for all these destinations."""
+        """The charge for all these destinations."""
         return (
             ROW_BYTES * self.destinations
             + self.name_bytes

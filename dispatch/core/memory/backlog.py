@@ -25,12 +25,12 @@ class Backlog:
 
     @property
     def is_front_kept(self) -> bool:
-        """Return whether all of the oldest run is in RAM. Requires: something waits."""
+        """Whether all of the oldest run is in RAM. Requires: something waits."""
         return self._kept[0] >= self._sizes[0] - BYTES_MIN
 
     @property
     def is_newest_kept(self) -> bool:
-        """Return whether nothing is missing since the last gap, if there is one."""
+        """Whether nothing is missing since the last gap, if there is one."""
         return self.waiting - self.kept < BYTES_MIN or self._kept[-1] >= self._sizes[-1] - BYTES_MIN
 
     def append(self, size: float, kept: float) -> None:

@@ -38,7 +38,7 @@ class MessageGroupMemory:
 
     @property
     def is_full(self) -> bool:
-        """Return whether queues with groups must hand out nothing for now."""
+        """Whether queues with groups must hand out nothing for now."""
         return self.halted_bytes >= self.bound_bytes
 
     def charge_halt(self, charge_bytes: int) -> None:

@@ -49,7 +49,7 @@ class ListObserver:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what the curve should be charged, computed anew.
+        """What the curve should be charged, computed anew.
 
         AssertionError if it follows a list that has ended.
         """

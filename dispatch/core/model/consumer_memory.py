@@ -66,7 +66,7 @@ class ListRuns(SequenceSet):
 
     @property
     def charge_bytes(self) -> int:
-        """Return what these runs should be charged. AssertionError if there are more runs than were paid for."""
+        """What these runs should be charged. AssertionError if there are more runs than were paid for."""
         assert self.run_count <= self._paid_runs
         return RUNS_STEP_BYTES * (self._paid_runs // STEP_RUNS)
 

@@ -60,7 +60,7 @@ class BackingStore(Protocol[PendingLaneT, RegionT]):
 
     @property
     def due_times(self) -> LaneDueTimes[Any]:
-        """Return what finds the messages whose time has come."""
+        """What finds the messages whose time has come."""
 
     def acknowledge(self, lane: PendingLaneT, first: int, last: int) -> int:
         """Acknowledge a run and return how many of its messages were pending. Requires: the lock."""

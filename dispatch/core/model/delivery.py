@@ -146,7 +146,7 @@ class AbstractConsumer(ABC):
     @property
     @abstractmethod
     def charge_bytes(self) -> int:
-        """Return its charge in RAM, without its selector group and lists."""
+        """Its charge in RAM, without its selector group and lists."""
 
     @property
     @abstractmethod
@@ -336,7 +336,7 @@ class LaneMessages(ABC):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the lane is empty and no message can come back to it."""
+        """Whether the lane is empty and no message can come back to it."""
         pending_lane = self.pending_lane
         has_messages = pending_lane.pending_messages or pending_lane.delayed_messages or self.deliveries
         return not (has_messages or self.dead_letters.count or self.parked.count)
@@ -387,7 +387,7 @@ class LaneMessages(ABC):
     @property
     @abstractmethod
     def destination_name(self) -> str:
-        """Return the name of the destination that the messages were sent to."""
+        """The name of the destination that the messages were sent to."""
 
     @abstractmethod
     def is_retained(self, sequence: int) -> bool:

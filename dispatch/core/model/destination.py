@@ -97,7 +97,7 @@ class SelectorGroup(SelectorGroupConsumers[CoreConsumer]):
 
     @property
     def common(self) -> SelectorGroup:
-        """Return the part that all consumers with the same selector share."""
+        """The part that all consumers with the same selector share."""
         return self
 
     def source_list(self, target: TargetList) -> TargetList:
@@ -388,12 +388,12 @@ class LaneState(LaneMessages):
 
     @property
     def destination_name(self) -> str:
-        """Return the name of the destination that the messages were sent to."""
+        """The name of the destination that the messages were sent to."""
         return self.destination.name
 
     @property
     def distribution(self) -> Distribution:
-        """Return what decides which consumer gets which of its messages."""
+        """What decides which consumer gets which of its messages."""
         return self.destination.distribution
 
     def selector_group_lists(self) -> list[TargetList]:

@@ -72,11 +72,11 @@ class ConsumerCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
     @property
     @abstractmethod
     def dispatcher(self) -> Dispatcher[ConsumerT]:
-        """Return the object that hands out to consumers of the queue: the distribution itself, or a faster one."""
+        """The object that hands out to consumers of the queue: the distribution itself, or a faster one."""
 
     @property
     def is_held_up(self) -> bool:
-        """Return whether nothing is handed out to any consumer for now."""
+        """Whether nothing is handed out to any consumer for now."""
         return False
 
     @abstractmethod

@@ -88,7 +88,7 @@ class DestinationLifecycle(LimitedDestination):
 
     @property
     def subscription_name(self) -> str | None:
-        """Return the name of a durable subscription. None: it is not one."""
+        """The name of a durable subscription. None: it is not one."""
         return None
 
     @property
@@ -118,7 +118,7 @@ class DestinationLifecycle(LimitedDestination):
 
     @property
     def counted(self) -> EarlierCounts:
-        """Return the counts since the directory was opened. O(lanes).
+        """The counts since the directory was opened. O(lanes).
 
         Requires: nobody takes from the destination.
         """

@@ -237,13 +237,13 @@ class ListContents:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what the list should be charged apart from its messages, computed anew."""
+        """What the list should be charged apart from its messages, computed anew."""
         direct_bytes = DIRECT_BYTES if self.direct is not NO_MESSAGES else 0
         return LIST_BYTES + direct_bytes + self.returned.charge_bytes + self.references.charge_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that the runs take."""
+        """The bytes that the runs take."""
         return self.returned.held_bytes + self.references.held_bytes
 
     def _check(self) -> None:

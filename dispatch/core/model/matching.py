@@ -51,13 +51,13 @@ class SelectorMatcher:
 
     @property
     def header_names(self) -> frozenset[str]:
-        """Return the headers that may be decoded for `verdict`, once for all groups that name the same."""
+        """The headers that may be decoded for `verdict`, once for all groups that name the same."""
         selector = self.selector
         return NO_NAMES if selector is None or selector.field_names else selector.header_names
 
     @property
     def has_needles(self) -> bool:
-        """Return whether `verdict` decodes the headers of few messages, because the bytes of most say no."""
+        """Whether `verdict` decodes the headers of few messages, because the bytes of most say no."""
         return self.selector is not None and bool(self.selector.needles)
 
     def decode(self, messages: Iterable[StoredMessage], survey: BlockSurvey | None) -> None:

@@ -41,7 +41,7 @@ class SelectorGroupConsumers(SelectorMatcher, Generic[ConsumerT]):
 
     @property
     def consumers(self) -> Collection[ConsumerT]:
-        """Return the consumers in the order in which they are woken. O(1)."""
+        """The consumers in the order in which they are woken. O(1)."""
         if self._all is not None:
             return self._all
         return () if self._only is None else (self._only,)

@@ -323,7 +323,7 @@ class AckDeadlines:
 
     @property
     def charge_bytes(self) -> int:
-        """Return the charge of all consumers with a deadline and of extended deliveries, computed anew."""
+        """The charge of all consumers with a deadline and of extended deliveries, computed anew."""
         return sum(WATCH_BYTES + EXTENSION_BYTES * len(watched.extended) for watched in self._watched.values())
 
     def _check(self) -> None:

@@ -20,7 +20,7 @@ class UnrecordedStore:
 
     @property
     def due_times(self) -> LaneDueTimes[DestinationLane]:
-        """Return what finds the messages whose time has come."""
+        """What finds the messages whose time has come."""
         return self._message_store.due_times
 
     def acknowledge(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
