@@ -30,26 +30,32 @@ class BackgroundRequests:
     def __init__(self, *, has_threads: bool) -> None:
         """Make the requests. has_threads: False: the host's calls of `step`, and other callers, do what is due."""
         self.has_threads = has_threads
-        self.load = Wakeup()
-        self.maintenance = Wakeup()
-        # Whether somebody waits for space that a cleanup frees. CleanupTask resets it.
-        self.wants_cleanup = False
+        self.loader = Wakeup()
+        self.housekeeper = Wakeup()
+        self._wants_cleanup = False
 
     def wake_loader(self) -> None:
         """Make the loader look for lists that run low."""
-        self.load.set()
+        self.loader.set()
 
     def wake_housekeeper(self) -> None:
         """Make the housekeeper look for tasks that are due."""
-        self.maintenance.set()
+        self.housekeeper.set()
 
     def ask_for_cleanup(self) -> bool:
         """Have the housekeeper clean up now. False: there is no thread."""
         if not self.has_threads:
             return False
-        self.wants_cleanup = True
-        self.maintenance.set()
+        self._wants_cleanup = True
+        self.housekeeper.set()
         return True
+
+    def take_cleanup_request(self) -> bool:
+        """Return whether anybody has asked for a cleanup since the last call."""
+        wanted = self._wants_cleanup
+        if wanted:
+            self._wants_cleanup = False
+        return wanted
 
     def leave_checkpoint(self, message_store: MessageStore) -> bool:
         """Leave a due checkpoint to the housekeeper. Return False if the caller must make the checkpoint itself.
@@ -58,8 +64,8 @@ class BackgroundRequests:
         """
         if not self.has_threads or message_store.is_checkpoint_urgent:
             return False
-        if not self.maintenance.is_set():  # each message asks again until the checkpoint is made
-            self.maintenance.set()
+        if not self.housekeeper.is_set():  # each message asks again until the checkpoint is made
+            self.housekeeper.set()
         return True
 
 
@@ -92,7 +98,7 @@ class Background:
 
     def start(self, on_failure: Callable[[], object]) -> None:
         """Start the threads. on_failure: called when a failed store ends them."""
-        self._background_requests.load.set()
+        self._background_requests.loader.set()
         for name, loop in (("loader", self._load_loop), ("housekeeper", self._task_loop)):
             until_failed = partial(self._until_failed, loop, on_failure)
             thread = threading.Thread(target=until_failed, name=f"forebay-{name}", daemon=True)
@@ -102,8 +108,8 @@ class Background:
     def stop(self, timeout: float | None = None) -> None:
         """End the threads and wait for those that were started. timeout: seconds for each; None: no limit."""
         self.forget()
-        self._background_requests.load.set()
-        self._background_requests.maintenance.set()
+        self._background_requests.loader.set()
+        self._background_requests.housekeeper.set()
         for thread in self._threads:
             if thread.ident is not None and thread is not threading.current_thread():
                 thread.join(timeout)
@@ -137,7 +143,7 @@ class Background:
             self._monitor.run_last()
 
     def _load_loop(self) -> None:
-        wanted, monitor, task = self._background_requests.load, self._monitor, self._load_task
+        wanted, monitor, task = self._background_requests.loader, self._monitor, self._load_task
         while not self._is_stopping:
             if task.failing is not None:
                 wanted.wait(max(task.next_at(0.0) - monitor.monotonic(), LOOK_SECONDS))
@@ -156,7 +162,7 @@ class Background:
         return self._load_task.run_if_due(monitor.monotonic(), monitor.clock_ms(), is_closed=lambda: monitor.is_closed)
 
     def _task_loop(self) -> None:
-        wanted, monitor = self._background_requests.maintenance, self._monitor
+        wanted, monitor = self._background_requests.housekeeper, self._monitor
         while not self._is_stopping:
             wanted.wait(self._pause())
             wanted.clear()

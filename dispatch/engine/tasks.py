@@ -188,8 +188,7 @@ class CleanupTask(PeriodicTask):
 
     def collect_requests(self, now: float) -> None:
         """Have the cleanup done now if somebody asks for it, and soon while sends wait for room."""
-        if self._background_requests.wants_cleanup:
-            self._background_requests.wants_cleanup = False
+        if self._background_requests.take_cleanup_request():
             self._cleanup_at = 0.0
         if self._cleanup.take_request():
             self._cleanup_at = 0.0

@@ -417,14 +417,14 @@ class Inside:
     def stop_loading(self) -> None:
         """Stop both background threads, and wait for the loader's."""
         self.__engine.background_layer.background._is_stopping = True
-        self.background_requests.load.set()
+        self.background_requests.loader.set()
         self.threads[0].join()
 
     def stop_threads(self) -> None:
         """Stop the background threads, and wait for them."""
         self.__engine.background_layer.background._is_stopping = True
-        self.background_requests.load.set()
-        self.background_requests.maintenance.set()
+        self.background_requests.loader.set()
+        self.background_requests.housekeeper.set()
         for thread in self.threads:
             thread.join()
 

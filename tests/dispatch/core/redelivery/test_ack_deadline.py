@@ -285,9 +285,9 @@ def test_an_earlier_deadline_wakes_maintenance_and_a_later_one_does_not() -> Non
     with bay.queue().subscribe() as consumer:
         [delivery] = consumer.take()
         for seconds, wakes in ((DEADLINE, False), (DEADLINE / LOOKS / 2, True)):
-            bay.background_requests.maintenance.clear()
+            bay.background_requests.housekeeper.clear()
             delivery.extend(seconds)
-            assert bay.background_requests.maintenance.is_set() is wakes
+            assert bay.background_requests.housekeeper.is_set() is wakes
 
 
 def test_extend_without_a_deadline_does_nothing_and_checks_what_it_is_given() -> None:
