@@ -1,4 +1,4 @@
-"""The message store: adds, acknowledges and reads messages, and checkpoints before too many were added.
+"""The message store: adds, acknowledges and reads messages, and counts what a checkpoint is due for.
 
 The state lock guards both the journal's appends and the index. It is "the lock" of the methods here that say what they
 require; the checkpoint lock and the sync lock are named. A message survives a kill once `add` has returned; where every
@@ -125,8 +125,8 @@ class MessageStore:
         """Append messages as one record, all or nothing; return the first sequence.
 
         times: those of each message, as its properties say, if any message has times. identities: those of messages
-            with an id of their own; message and id are in one record, so a crash can't separate them. lengths: the
-            those of the contents, if the caller has them. flags: those of the record.
+            with an id of their own; message and id are in one record, so a crash can't separate them. lengths: those
+            of the contents, if the caller has them. flags: those of the record.
 
         Requires: the lock; at most lane.slice_capacity and SLICE_MESSAGES_MAX messages. Raises Closed or StoreFull
         (nothing is stored), or StoreFailed.

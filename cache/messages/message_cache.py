@@ -51,9 +51,9 @@ class MessageCache(HeldMessages):
 
     The state lock guards it.
 
-    The messages of each lane are in the order in which they came here. The one that came last leaves first: mostly it
-    is the farthest from being consumed. It is not if it was in a list before, which came back or was evicted: it leaves
-    before the arrivals behind it, and is read again. O(1) unless a method says otherwise.
+    The messages of each lane are in the order in which they came here. The one that came last leaves first, because it
+    is mostly the farthest from being consumed. A message that comes here from a list, which gave it back, is not: it
+    leaves too early, and is read again. O(1) unless a method says otherwise.
     """
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:

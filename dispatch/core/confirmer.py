@@ -1,6 +1,7 @@
 """Confirmer: does what a write still owes before its caller may rely on it, like a publisher confirm of RabbitMQ.
 
-With sync "always" this is a sync. Then it publishes what has become durable, and makes a checkpoint if one is due.
+With sync "always" this is a sync, which publishes what has become durable (`Publisher.publish_synced`); the Confirmer
+publishes what was left. Then it makes a checkpoint if one is due.
 Every sender and consumer has a Confirmer: that of threads, which waits, or that of its event loop, which does not.
 """
 

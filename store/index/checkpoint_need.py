@@ -1,7 +1,7 @@
 """CheckpointNeed: whether enough has changed since the last checkpoint for another one.
 
 Two things need it: messages that were added, because a replay would read them all, and blocks that are dirty, because
-they can't leave RAM. State in RAM: an open begins with a checkpoint.
+they can't leave RAM. Both counts are in RAM alone, because an open begins with a checkpoint.
 
 A checkpoint that is postponed, for want of space or descriptors, counts as one here: the next is due only after as many
 messages again. Otherwise each call would try again in vain.

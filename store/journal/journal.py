@@ -137,7 +137,7 @@ class Journal:
         )
         self.files: Final = DataLogFiles(disk, reserve, max_file_bytes)
         self.open_data_logs: Final = OpenDataLogs(disk, self.files.sync_names, self.sync_lock, self.fail)
-        self._on_synced: Callable[[int], object] = _nobody
+        self._note_durable_end: Callable[[int], object] = _nobody
         # See `tell_of_syncs`.
         self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
@@ -183,7 +183,7 @@ class Journal:
 
         Every open begins a new data log, so files of an earlier process are never written again.
         """
-        self.epoch, self._on_synced = epoch, on_synced
+        self.epoch, self._note_durable_end = epoch, on_synced
         self._restamp()
         self._word = next_log_sequence << WORD_SHIFT | MAGIC
         self._start_data_log(data_log, self.files.create_first(data_log))
@@ -648,7 +648,7 @@ class Journal:
                 with self._state_lock:
                     raise self.fail("a journal sync failed", error) from error
             seconds = self._monotonic() - began
-            self._on_synced(journal_end)
+            self._note_durable_end(journal_end)
             with self._bare_state_lock:
                 if self._state_lock.failure is not None:
                     raise self._state_lock.failure.again()
@@ -678,7 +678,7 @@ class Journal:
         except OSError as error:
             raise self.fail("a journal sync failed", error) from error
         self.sync_durations.record(self._monotonic() - began)
-        self._on_synced(self.end)
+        self._note_durable_end(self.end)
         self.open_data_logs.note_synced(unsynced)
         self.durable_end = self.end
         self._restamp()

@@ -54,11 +54,12 @@ class SubscriptionWriter:
             self._subscriptions.unsubscribe(number)
 
     def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
-        """Make pending all messages from some places on, and none before. Requires: the subscription has no consumer.
+        """Make pending all messages from some places on, and none before.
 
         firsts: (priority, sequence) of the lanes to move; the others stay. It writes one record for all of them, and
-            none for a subscription that is not durable. Requires: the lock. Raises StoreFull (nothing has changed) or
-            StoreFailed.
+            none for a subscription that is not durable.
+
+        Requires: the lock; the subscription has no consumer. Raises StoreFull (nothing has changed) or StoreFailed.
         """
         number, data_log = subscriber.facts.number, NO_RECORD
         with self._journal.all_or_broken:

@@ -184,7 +184,7 @@ class TargetList(ListSupply):
 
     @property
     def is_near(self) -> bool:
-        """So little is pending in its lane that what arrives is wanted before long."""
+        """Whether so little is pending in its lane that what arrives is wanted before long."""
         pending_lane = self.lane.pending_lane
         enough = near_bytes(self.memory.fair_list_bytes, self.high_watermark_bytes)
         # Behind a deep backlog the overhead of what is pending says no alone. It is asked first, because each single

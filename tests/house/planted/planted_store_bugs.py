@@ -108,7 +108,7 @@ STORE_BUGS = (
         "what was synced is written down before the sync",
         "Journal.sync",
         "self.open_data_logs.sync(unsynced)",
-        "self._on_synced(journal_end) or self.open_data_logs.sync(unsynced)",
+        "self._note_durable_end(journal_end) or self.open_data_logs.sync(unsynced)",
         "tests/store/recovery/test_damage.py::test_power_cut_is_never_taken_for_damage_by_the_mark",
     ),
     Bug(
