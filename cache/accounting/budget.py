@@ -3,8 +3,8 @@
 Every holder reserves before it takes memory and releases after it has freed it. So `held_bytes <= limit_bytes` holds at
 every moment. A guarantee is a part of the limit that only its holder may use; it lets acks and the index never wait for
 memory. If the limit is lowered below what is held, `approach_target` lets it fall as far as memory was released: no
-charge above the target is admitted meanwhile, and the limit is never below what is held and guaranteed. A Quota bounds what some holders have
-together, and keeps a part of the limit for them.
+charge above the target is admitted meanwhile, and the limit is never below what is held and guaranteed. A Quota bounds
+what some holders have together, and keeps a part of the limit for them.
 """
 
 from __future__ import annotations
