@@ -5,8 +5,9 @@ Begin with `journal.py`, which appends, syncs and rolls. Three objects of the Jo
 and synced, and `fullness.py` says whether there is room for a record, with the space that `reserve.py` keeps for a full
 disk.
 
-`data_log.py` is one file of the journal. `regions.py` fetches messages by their places. `forward_reader.py` and
-`scan.py` walk over records, behind damage too. Two small files stand beside the journal: `shutdown_marker.py` says
-which store the index belongs to and how the last process ended, and `sync_mark.py` how far the device has the journal.
+`data_log.py` is one file of the journal, and walks over its records. `regions.py` fetches messages by their places.
+`forward_reader.py` has the bytes and checksums for a search behind damage, and `scan.py` reads another process's
+journal. Two small files stand beside the journal: `shutdown_marker.py` says which store the index belongs to and how
+the last process ended, and `sync_mark.py` how far the device has the journal.
 The bytes of a record are defined in `store/format/record.py`. docs/internals/store-journal.md says why.
 """

@@ -227,7 +227,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         lane.pending_cache.discard_runs(lane.pending_lane.number, gone)
         heads = lane.memory.head_queue_cache
         heads.discard_runs(lane.pending_lane.number, gone)
-        heads.reopen(lane.pending_lane.number)
+        if not lane.pending_lane.pending_messages:
+            heads.reopen(lane.pending_lane.number)
         self._dispatch_area.retry_waiters()
 
 

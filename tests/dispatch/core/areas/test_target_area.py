@@ -72,6 +72,22 @@ def test_without_a_consumer_the_head_of_a_queue_is_kept_until_one_message_does_n
     ]
 
 
+def test_a_head_stays_stopped_while_messages_behind_it_are_in_the_journal_alone(areas: Areas) -> None:
+    lane = areas.lane(areas.queue())
+    head = lane.memory.head_queue_cache
+    while not head.is_stopped(lane.pending_lane.number):
+        areas.arrive(lane)
+    areas.remove(lane, 0, 1)
+    areas.target_area.forget(lane, runs((0, 1)))
+    areas.arrive(lane, 1, size=1)
+    assert head.is_stopped(lane.pending_lane.number)
+    assert head.peek(lane.pending_lane.number, lane.published_end - 1) is None
+    areas.remove(lane, 2, lane.published_end - 1)
+    areas.target_area.forget(lane, runs((2, lane.published_end - 1)))
+    assert not head.is_stopped(lane.pending_lane.number)
+    areas.check()
+
+
 def test_what_arrives_without_being_in_ram_is_requested_from_the_loader(areas: Areas) -> None:
     queue = areas.queue()
     lane = areas.lane(queue)
