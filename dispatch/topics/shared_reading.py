@@ -46,7 +46,7 @@ class SharedReading:
         self.cache = SharedCache(memory.pending_cache, lane_number, wanted_by_others)
         # Whether other subscriptions were close behind at the last load, so that a read for this one serves them too.
         self.is_followed = has_neighbours
-        # Whether other subscriptions were close at the last load.
+        # Whether other subscriptions were close at the last load, behind this one or before it.
         self.has_neighbours = has_neighbours
         self._memory = memory
         self._lane_number = lane_number

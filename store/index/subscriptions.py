@@ -292,9 +292,8 @@ class Subscriptions(LaneMaker):
             lane.seek(first)
         if data_log == NO_RECORD:
             return
-        lanes = persistent_lanes_of(
-            subscription_number
-        )  # non-persistent messages have no place in a journal, and stay unchanged
+        # Non-persistent messages have no place in a journal, and stay unchanged.
+        lanes = persistent_lanes_of(subscription_number)
         self._index.delivery_count_table.forget_lanes(lanes)
         self._index.forget_delayed_lanes(lanes)
         needed = {

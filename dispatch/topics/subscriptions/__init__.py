@@ -1,4 +1,5 @@
 """Subscriptions: how they begin and end, where they read from, and patterns, which read many topics.
 
-Read `open_subscriptions.py` first. dispatch/topics/topic_state.py has the state of a topic and of its subscriptions.
+Read `open_subscriptions.py` first. The state of a subscription is in dispatch/topics/subscription_state.py, and that
+of a topic in topic_state.py beside it.
 """

@@ -9,6 +9,7 @@ again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
@@ -22,7 +23,7 @@ from ....store.message_store import MessageStore
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ....store.writers.subscription_writer import SubscriptionWriter
-from ...core.monitor import Monitor
+from ...core.monitor import Monitor, in_sections
 from ..subscription_state import SubscriptionLaneState, SubscriptionState
 
 READ_RUN_MESSAGES_MAX: Final = 512
@@ -66,10 +67,17 @@ class UnmatchedAcker:
         """Examine one run of messages; return whether there was one. Requires: no lock."""
         if not self.subscriptions:
             return False
-        with self._monitor.lock, self._monitor.all_or_broken:
-            run = self._next()
-        if run is None:
+        with self._monitor.lock:
+            subscriptions = tuple(self.subscriptions)
+        run: _Run | None = None
+        for part in in_sections(subscriptions):
+            with self._monitor.lock, self._monitor.all_or_broken:
+                run = self._next(part)
+            if run is not None:
+                break
+        else:
             return False
+        assert run is not None
         try:
             unmatched = self._examine(run)
         finally:
@@ -110,9 +118,10 @@ class UnmatchedAcker:
                         misses.add(message[0], message[0])
         return unmatched
 
-    def _next(self) -> _Run | None:
-        for subscription in list(self.subscriptions):
-            for lane in subscription.open_lanes():
+    def _next(self, subscriptions: Sequence[SubscriptionState]) -> _Run | None:
+        """Acknowledge what these subscriptions do not match; return the first run that one of them must examine."""
+        for subscription in subscriptions:
+            for lane in subscription.open_lanes() if subscription in self.subscriptions else ():
                 assert lane.unmatched is not None
                 if lane.unmatched.run_count >= UNMATCHED_RUNS_MAX or lane.unmatched.count >= UNMATCHED_MESSAGES_MAX:
                     self._acknowledge_unmatched(lane, is_durable=subscription.is_durable)
