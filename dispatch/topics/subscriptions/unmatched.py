@@ -67,7 +67,7 @@ class UnmatchedAcker:
         """Examine one run of messages; return whether there was one. Requires: no lock."""
         if not self.subscriptions:
             return False
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.all_or_broken:
             subscriptions = tuple(self.subscriptions)
         run: _Run | None = None
         for part in in_sections(subscriptions):
