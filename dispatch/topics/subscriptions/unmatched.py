@@ -67,17 +67,9 @@ class UnmatchedAcker:
         """Examine one run of messages; return whether there was one. Requires: no lock."""
         if not self.subscriptions:
             return False
-        with self._monitor.lock, self._monitor.all_or_broken:
-            subscriptions = tuple(self.subscriptions)
-        run: _Run | None = None
-        for part in in_sections(subscriptions):
-            with self._monitor.lock, self._monitor.all_or_broken:
-                run = self._next(part)
-            if run is not None:
-                break
-        else:
+        run = self._next()
+        if run is None:
             return False
-        assert run is not None
         try:
             unmatched = self._examine(run)
         finally:
@@ -118,7 +110,18 @@ class UnmatchedAcker:
                         misses.add(message[0], message[0])
         return unmatched
 
-    def _next(self, subscriptions: Sequence[SubscriptionState]) -> _Run | None:
+    def _next(self) -> _Run | None:
+        """Choose the next run, in sections of the state lock. None: there is nothing to examine. Requires: no lock."""
+        with self._monitor.lock, self._monitor.all_or_broken:
+            subscriptions = tuple(self.subscriptions)
+        for part in in_sections(subscriptions):
+            with self._monitor.lock, self._monitor.all_or_broken:
+                run = self._next_of(part)
+            if run is not None:
+                return run
+        return None
+
+    def _next_of(self, subscriptions: Sequence[SubscriptionState]) -> _Run | None:
         """Acknowledge what these subscriptions do not match; return the first run that one of them must examine."""
         for subscription in subscriptions:
             for lane in subscription.open_lanes() if subscription in self.subscriptions else ():

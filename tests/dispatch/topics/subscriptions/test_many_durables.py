@@ -13,8 +13,11 @@ from interrupting import Interruption
 from simulated_bay import SimulatedBay
 
 from forebay import Message, StoreFailed, Topic
+from forebay.dispatch.core.monitor import SECTION_ITEMS
+from forebay.dispatch.topics.subscription_state import SubscriptionState
 from forebay.dispatch.topics.subscriptions.open_subscriptions import FORGOTTEN_AT_ONCE
 from forebay.store.checkpoint.checkpointer import CAUGHT_UP_AT_ONCE
+from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.sequence_bitmap import SequenceBitmap
 from forebay.store.index.topic_lane import SubscriptionLane
 
@@ -44,6 +47,34 @@ def test_a_checkpoint_encodes_no_backlog_while_others_wait_for_the_lock(monkeypa
     monkeypatch.setattr(SequenceBitmap, "backlog", counted)
     assert inside(bay.bay).store.message_store.checkpoint()
     assert encoded == [False] * DURABLES
+
+
+@interpreted("replaces a method of the library")
+def test_subscriptions_whose_selectors_have_nothing_to_examine_are_looked_at_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bay = SimulatedBay(memory_limit="64MiB")
+    topic = bay.bay.topic("prices")
+    for n in range(250):
+        topic.subscribe(durable=f"audit {n}", selector="n = 1").close()
+    topic.send(b"x", headers={"n": 2})
+    while bay.bay.step():
+        pass
+    enter, open_lanes = OwnedLock.__enter__, SubscriptionState.open_lanes
+    sections, looks = Counter[str](), Counter[int]()
+
+    def entered(lock: OwnedLock) -> Any:
+        sections["entered"] += 1
+        return enter(lock)
+
+    def counted(*arguments: Any) -> Any:
+        looks[sections["entered"]] += 1
+        return open_lanes(*arguments)
+
+    monkeypatch.setattr(OwnedLock, "__enter__", entered)
+    monkeypatch.setattr(SubscriptionState, "open_lanes", counted)
+    bay.bay.step()
+    assert sum(looks.values()) >= 250 and max(looks.values()) <= SECTION_ITEMS
 
 
 @interpreted("replaces a method of the library")
