@@ -52,10 +52,10 @@ class BackgroundRequests:
 
     def take_cleanup_request(self) -> bool:
         """Return whether anybody has asked for a cleanup since the last call."""
-        wanted = self._wants_cleanup
-        if wanted:
+        is_requested = self._wants_cleanup
+        if is_requested:  # no write otherwise: somebody may ask meanwhile
             self._wants_cleanup = False
-        return wanted
+        return is_requested
 
     def leave_checkpoint(self, message_store: MessageStore) -> bool:
         """Leave a due checkpoint to the housekeeper. Return False if the caller must make the checkpoint itself.

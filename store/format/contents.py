@@ -49,9 +49,9 @@ class Contents:
         del self.properties[end:], self.bodies[end:]
         return rest
 
-    def at(self, places: Iterable[int]) -> Contents:
+    def at(self, places: Sequence[int]) -> Contents:
         """Return the messages at these places."""
-        return Contents.of([(self.properties[place], self.bodies[place]) for place in places])
+        return Contents([self.properties[place] for place in places], [self.bodies[place] for place in places])
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """Return an iterator over (properties, body)."""

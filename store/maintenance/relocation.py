@@ -172,7 +172,9 @@ class Relocation:
 
     def take_cleanup_request(self) -> bool:
         """Return whether a cleanup should come, because the journal is too large; once for each time that it is so."""
-        is_requested, self._wants_cleanup = self._wants_cleanup, False
+        is_requested = self._wants_cleanup
+        if is_requested:  # no write otherwise: it may be wanted meanwhile
+            self._wants_cleanup = False
         return is_requested
 
     def run(self, make_checkpoint: MakeCheckpoint) -> int:
