@@ -374,6 +374,58 @@ class PlayedConsumer(CoreConsumer):
         raise AssertionError(_NOT_ASKED)
 
 
+class PlayedAreas:
+    """Areas without a store: their lanes are those of a PlayedStore, and they divide memory as an open store does."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        memory: MemoryOwners,
+        shares: Shares,
+        loads: LoadRequests,
+        now_ms: Callable[[], int],
+        store: PlayedStore,
+        reading: Holder,
+    ) -> None:
+        """Make them for one memory. now_ms: the store's time. reading: pays for what lanes read."""
+        events, traffic = ListEvents(), TrafficObserver()  # reads for the HeadQueueCache are no hits
+        self.dispatch_area = DispatchArea(memory, loads, now_ms, events)
+        self.watermarks = Watermarks(
+            memory,
+            shares,
+            lambda watermarks: ListObserver(),
+            request_load=loads.request,
+            bound_in_flight=self.dispatch_area.bound_in_flight,
+            retry_waiters=self.dispatch_area.retry_waiters,
+            measures=traffic.measures,
+        )
+        self.target_area = TargetArea(monitor, loads, self.dispatch_area, traffic)
+        self.target_lists = TargetLists(memory, self.watermarks, loads, self.dispatch_area, events, traffic)
+        distributions = DistributionParts(
+            target_area=self.target_area,
+            target_lists=self.target_lists,
+            dispatch_area=self.dispatch_area,
+            loads=loads,
+            consumer_memory=memory.consumer_memory,
+            message_group_memory=memory.message_group_memory,
+        )
+        self.destination_state_parts = DestinationStateParts(
+            target_area=self.target_area,
+            target_lists=self.target_lists,
+            distribution_chooser=DistributionChooser(Policies({}), distributions),
+            monitor=monitor,
+            memories=memory.memories,
+            destination_memory=memory.destination_memory,
+            lane_state_parts=LaneStateParts(
+                message_store=store,
+                delivery_count_table=DeliveryCountTable(),
+                return_counts=PlayedReturns(),
+                reader=LaneReader(monitor, store, Overdraft(reading)),
+                syncs_always=False,
+            ),
+        )
+
+
 class TracePlayer:
     """Plays the events of a trace, which must come in order, and counts deliveries, hits and reads."""
 
@@ -405,21 +457,10 @@ class TracePlayer:
         reading = _hold_fixed_parts(self.budget, shares, recording_bytes)
         self.loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
         memory = _make_memory(self.budget, shares, memory_rule)
-        events = ListEvents()  # reads for the HeadQueueCache are no hits
-        self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
-        traffic = TrafficObserver()
-        self.watermarks = Watermarks(
-            memory,
-            shares,
-            lambda watermarks: ListObserver(),
-            request_load=self.loads.request,
-            bound_in_flight=self.dispatch_area.bound_in_flight,
-            retry_waiters=self.dispatch_area.retry_waiters,
-            measures=traffic.measures,
-        )
-        self.target_area = TargetArea(self.monitor, self.loads, self.dispatch_area, traffic)
-        self._target_lists = TargetLists(memory, self.watermarks, self.loads, self.dispatch_area, events, traffic)
-        self.destination_state_parts = self._make_destination_state_parts(memory, reading)
+        areas = PlayedAreas(self.monitor, memory, shares, self.loads, steady.now_ms, self.store, reading)
+        self.dispatch_area, self.target_area = areas.dispatch_area, areas.target_area
+        self.watermarks, self._target_lists = areas.watermarks, areas.target_lists
+        self.destination_state_parts = areas.destination_state_parts
         self.loader = EagerLoader(
             self.monitor,
             self._target_lists,
@@ -578,32 +619,6 @@ class TracePlayer:
         first -= replay.base
         replay.pending_lane.remove(first, first + count - 1)
         self._forget_run(replay.lane, first, count)
-
-    def _make_destination_state_parts(self, memory: MemoryOwners, reading: Holder) -> DestinationStateParts:
-        """Return what lanes use: the played store, and the memory that the replay divides."""
-        distributions = DistributionParts(
-            target_area=self.target_area,
-            target_lists=self._target_lists,
-            dispatch_area=self.dispatch_area,
-            loads=self.loads,
-            consumer_memory=memory.consumer_memory,
-            message_group_memory=memory.message_group_memory,
-        )
-        return DestinationStateParts(
-            target_area=self.target_area,
-            target_lists=self._target_lists,
-            distribution_chooser=DistributionChooser(Policies({}), distributions),
-            monitor=self.monitor,
-            memories=memory.memories,
-            destination_memory=memory.destination_memory,
-            lane_state_parts=LaneStateParts(
-                message_store=self.store,
-                delivery_count_table=DeliveryCountTable(),
-                return_counts=PlayedReturns(),
-                reader=LaneReader(self.monitor, self.store, Overdraft(reading)),
-                syncs_always=False,
-            ),
-        )
 
     def _forget_run(self, lane: LaneState, first: int, count: int) -> None:
         gone = SequenceSet()

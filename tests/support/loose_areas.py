@@ -14,31 +14,21 @@ from forebay.cache.accounting.overdraft import Overdraft
 from forebay.cache.accounting.shares import QuotaBytes, Shares
 from forebay.cache.messages.memory_registry import MemoryRegistry
 from forebay.cache.spill.overflow import Overflow
-from forebay.dispatch.config.policies import Policies
-from forebay.dispatch.core.areas.dispatch_area import DispatchArea
 from forebay.dispatch.core.areas.load_requests import LoadRequests
-from forebay.dispatch.core.areas.observer import ListEvents, TrafficObserver
-from forebay.dispatch.core.areas.target_area import TargetArea
-from forebay.dispatch.core.areas.target_lists import TargetLists
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memory_owners import MemoryOwners
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.message_group_memory import MessageGroupMemory
 from forebay.dispatch.core.memory.reclaim import Reclaim
-from forebay.dispatch.core.memory.watermarks import ListObserver, Watermarks
-from forebay.dispatch.core.model.destination import DestinationStateParts, LaneStateParts, SelectorGroup, TargetList
-from forebay.dispatch.core.model.lane_reader import LaneReader
+from forebay.dispatch.core.model.destination import SelectorGroup, TargetList
 from forebay.dispatch.core.model.non_persistent_lane_state import NonPersistentLaneState
 from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.monitor import Monitor
-from forebay.dispatch.distribution.distribution_chooser import DistributionChooser
-from forebay.dispatch.distribution.distribution_parts import DistributionParts
-from forebay.dispatch.planning.player import PlayedReturns, PlayedStore
+from forebay.dispatch.planning.player import PlayedAreas, PlayedStore
 from forebay.dispatch.selectors.selector import compile_selector
 from forebay.store.disk.memory_disk import MemoryDisk
 from forebay.store.environment.account import Unlimited
 from forebay.store.format.message_properties import encode_properties
-from forebay.store.index.delivery_counts import DeliveryCountTable
 from forebay.store.stored_message import StoredMessage
 from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 from forebay.testing import ManualClock
@@ -68,21 +58,12 @@ class Areas:
         self.loads = LoadRequests(self._wake_loader, self.clock)
         shares = Shares.of(limit_bytes, index_bytes=0, metadata_bytes=0, fixed_bytes=0, quotas=quotas)
         self.memory = self._make_memory(memory_rule or MemoryRule(), quotas)
-        events, traffic = ListEvents(), TrafficObserver()
-        self.dispatch_area = DispatchArea(self.memory, self.loads, self.clock.time_ms, events)
-        self.watermarks = Watermarks(
-            self.memory,
-            shares,
-            lambda watermarks: ListObserver(),
-            request_load=self.loads.request,
-            bound_in_flight=self.dispatch_area.bound_in_flight,
-            retry_waiters=self.dispatch_area.retry_waiters,
-            measures=traffic.measures,
-        )
-        self.target_area = TargetArea(self.monitor, self.loads, self.dispatch_area, traffic)
-        self.target_lists = TargetLists(self.memory, self.watermarks, self.loads, self.dispatch_area, events, traffic)
         self._store = PlayedStore()
-        self._parts = self._make_parts()
+        reading = self.budget.holder(holder_names.READ_BUFFERS)
+        areas = PlayedAreas(self.monitor, self.memory, shares, self.loads, self.clock.time_ms, self._store, reading)
+        self.dispatch_area, self.target_area = areas.dispatch_area, areas.target_area
+        self.watermarks, self.target_lists = areas.watermarks, areas.target_lists
+        self._parts = areas.destination_state_parts
         self._queues = 0
         self._pending_lanes: dict[PersistentLaneState, NonPersistentLane] = {}
 
@@ -108,33 +89,6 @@ class Areas:
             destination_memory=Overdraft(budget.holder(holder_names.DESTINATIONS)),
             consumer_memory=Overdraft(budget.holder(holder_names.CONSUMERS)),
             message_group_memory=MessageGroupMemory(budget.holder(holder_names.GROUPS)),
-        )
-
-    def _make_parts(self) -> DestinationStateParts:
-        memory = self.memory
-        distributions = DistributionParts(
-            target_area=self.target_area,
-            target_lists=self.target_lists,
-            dispatch_area=self.dispatch_area,
-            loads=self.loads,
-            consumer_memory=memory.consumer_memory,
-            message_group_memory=memory.message_group_memory,
-        )
-        reading = Overdraft(self.budget.holder(holder_names.READ_BUFFERS))
-        return DestinationStateParts(
-            target_area=self.target_area,
-            target_lists=self.target_lists,
-            distribution_chooser=DistributionChooser(Policies({}), distributions),
-            monitor=self.monitor,
-            memories=memory.memories,
-            destination_memory=memory.destination_memory,
-            lane_state_parts=LaneStateParts(
-                message_store=self._store,
-                delivery_count_table=DeliveryCountTable(),
-                return_counts=PlayedReturns(),
-                reader=LaneReader(self.monitor, self._store, reading),
-                syncs_always=False,
-            ),
         )
 
     @property
