@@ -230,6 +230,7 @@ class AsyncForebay:
             self._workers.shutdown(wait=False)  # submitted work is done anyway
             if closing.done():
                 self._closing = None
+                self._caller.close()
 
     def __repr__(self) -> str:
         return repr(self._synchronous)

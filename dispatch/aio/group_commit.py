@@ -1,10 +1,13 @@
-"""GroupCommit: a worker thread does what calls of one event loop owe to the disk, for a group of calls at a time.
+"""GroupCommit: does what calls of one event loop owe to the disk, for a group of calls at a time.
 
 The first call that waits starts a round, which begins after everything that is ready in this tick of the loop. The
 round confirms for all calls that have asked by its start. Later calls share the next round.
 
+The loop has the system sync in the background, if the disk can, and ends the round when the descriptor of the
+BackgroundSync says so. A worker thread does the round where the disk can't, or where more is owed than one sync.
+
 If the loop takes longer to write than the disk to sync, the two overlap: half of the waiting calls are woken while a
-sync for the other half is under way, and the worker begins the next round by itself. If the disk takes longer, all are
+sync for the other half is under way, and the next round begins as soon as one ends. If the disk takes longer, all are
 woken together, and the next sync waits for what they write, so that it covers as much as possible.
 
 The worker stands by between two rounds while calls wait, because handing a round to an executor takes as long as
@@ -20,9 +23,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Final
+from typing import Final, NamedTuple
 
-from ...store.errors import Closed
+from ...store.disk.disk import BackgroundSync
+from ...store.errors import Closed, ForebayError
 from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
 
@@ -53,6 +57,16 @@ class _Mean:
         self.seconds += (seconds - self.seconds) / self._rounds
 
 
+class _BackgroundRound(NamedTuple):
+    """A round that waits for a sync in the background."""
+
+    asked: int
+    """Number of calls that had asked when it began. It confirms for them."""
+    journal_end: int
+    """The end up to which the journal must be durable for them."""
+    began: float
+
+
 class StandBy:
     """One stand-by of a worker between two rounds."""
 
@@ -70,7 +84,12 @@ class GroupCommit:
     """Confirms for the calls of one event loop. Everything except the round itself runs in the loop's thread."""
 
     def __init__(
-        self, monitor: Monitor, thread_confirmer: ThreadConfirmer, loop: asyncio.AbstractEventLoop, workers: Executor
+        self,
+        monitor: Monitor,
+        thread_confirmer: ThreadConfirmer,
+        loop: asyncio.AbstractEventLoop,
+        workers: Executor,
+        background: BackgroundSync | None = None,
     ) -> None:
         self._monotonic = monitor.monotonic
         self._thread_confirmer = thread_confirmer
@@ -79,6 +98,12 @@ class GroupCommit:
         # The end up to which the journal must be confirmed for all calls that asked.
         self._journal_end = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
+        # Syncs in the background. None: the disk has none, or nothing is synced.
+        self._background = background
+        # The round under way, if it is one in the background.
+        self._background_round: _BackgroundRound | None = None
+        if background is not None:
+            loop.add_reader(background.fileno(), self._end_background_round)
         # Number of calls that ever asked. The last of them wait.
         self._asked = 0
         # Number of calls that are confirmed, woken or not.
@@ -112,13 +137,59 @@ class GroupCommit:
             self._loop.call_soon(self._begin)
         return future
 
+    def close(self) -> None:
+        """Let go of the descriptor, after the store was closed. A second call does nothing."""
+        if self._background is not None:
+            self._end_background_round()  # the close of the store has made its sync
+            self._loop.remove_reader(self._background.fileno())
+            self._background = None
+
     def _begin(self) -> None:
+        if not self._begin_background_round():
+            self._begin_in_worker()
+
+    def _begin_in_worker(self) -> None:
         if self.tell(begins=True):
             return
         try:
             self._workers.submit(self._confirm_in_worker)
         except RuntimeError:  # the workers were closed meanwhile
             self._finish_round(self._asked, 0.0, Closed("the store"), is_under_way=False)
+
+    # ------------------------------------------------------------------ rounds in the background
+
+    def _begin_background_round(self) -> bool:
+        """Begin a round in the background; return False if a worker must do it."""
+        if self._background is None:
+            return False
+        try:
+            if not self._thread_confirmer.begin_confirm(self._background):
+                return False
+        except ForebayError:
+            return False  # the worker meets the same error, and passes it on
+        self._background_round = _BackgroundRound(self._asked, self._journal_end, self._monotonic())
+        self._wake_confirmed()  # the last round has confirmed more than it woke
+        return True
+
+    def _end_background_round(self) -> None:
+        """End the round in the background, whose sync is made. The loop calls it when the descriptor can be read."""
+        if self._background is not None:
+            self._background.clear()
+        ended, self._background_round = self._background_round, None
+        if ended is None:
+            return
+        failure: BaseException | None = None
+        try:
+            if not self._thread_confirmer.try_end_confirm(ended.journal_end):
+                self._begin_in_worker()
+                return
+        except BaseException as error:
+            failure = error
+        seconds = self._monotonic() - ended.began
+        goes_on = self._overlaps and failure is None and self._asked > ended.asked and self._begin_background_round()
+        self._finish_round(ended.asked, seconds, failure, goes_on)
+
+    # ------------------------------------------------------------------ rounds of a worker
 
     def tell(self, *, begins: bool) -> bool:
         """Tell the worker that stands by to begin a round, or to end. False: none stands by."""
@@ -181,6 +252,8 @@ class GroupCommit:
         except RuntimeError:
             return False
         return True
+
+    # ------------------------------------------------------------------ the end of a round
 
     def _finish_round(self, asked: int, sync_seconds: float, failure: BaseException | None, is_under_way: bool) -> None:
         """Wake the calls that a round has confirmed, or half of all."""

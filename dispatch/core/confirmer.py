@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TypeVar, cast
 
+from ...store.disk.disk import BackgroundSync
 from ...store.environment.locks import OwnedCondition, condition_of
 from ...store.errors import Closed
 from ...store.index.checkpoint_need import CheckpointNeed
@@ -97,6 +98,29 @@ class ThreadConfirmer(Confirmer):
                 self._message_store.checkpoint()
         if self.monitor.deferred:
             self.monitor.run_deferred()
+
+    def begin_confirm(self, background: BackgroundSync) -> bool:
+        """Begin what `confirm` does, if that is a sync and nothing more. Requires: no lock.
+
+        False: call `confirm`, in a thread that may wait. Otherwise call `try_end_confirm` when the sync is made.
+        """
+        # What a commit has not published yet may have to be written to tmp-storage.
+        return not self._publisher.unpublished_non_persistent and self._journal.begin_sync(background)
+
+    def try_end_confirm(self, journal_end: int) -> bool:
+        """End what `begin_confirm` has begun when the journal ended there. Requires: no lock.
+
+        False: something is left that may wait, such as a checkpoint: call `confirm`, in a thread that may wait.
+        """
+        if not self._journal.try_end_sync():
+            if self._journal.durable_end < journal_end:
+                return False
+            self._publisher.publish_left()  # another thread has ended the sync
+        if self._checkpoint_need.is_due and not self.leave_checkpoint():
+            return False
+        if self.monitor.deferred:
+            self.monitor.run_deferred()
+        return True
 
     def waker(self) -> SenderWaker:
         """Return a condition of the state lock."""

@@ -12,6 +12,7 @@ import errno
 import os
 from typing import Final, Protocol, runtime_checkable
 
+from .kernel_sync import KernelSync
 from .os_file import OsFile
 from .write_window import keeps_space
 
@@ -82,6 +83,31 @@ class Directory(Protocol):
         """Close the handle. No other thread may be inside a call."""
 
 
+class BackgroundSync(Protocol):
+    """Makes syncs of files, one at a time, while the thread that began them goes on.
+
+    An event loop watches its descriptor. `begin`, `is_made` and `wait` require the sync lock of the journal.
+    """
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when a sync has ended, until `clear`."""
+
+    def clear(self) -> None:
+        """Let the descriptor wait for the end of another sync."""
+
+    def begin(self, file: File) -> bool:
+        """Begin a sync of all that was appended to a file. False: it can't be made so; sync it otherwise.
+
+        Requires: the sync before it was ended.
+        """
+
+    def is_made(self) -> bool:
+        """Return whether the sync is made. OSError: it failed, as `File.sync` does. A second call answers the same."""
+
+    def wait(self) -> None:
+        """Wait until the sync is made. OSError: it failed. A second call answers the same."""
+
+
 class Disk(Protocol):
     """A directory tree. Directory changes are durable after sync_directory of the parent."""
 
@@ -117,6 +143,19 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int:
         """Return the bytes that this user may still write."""
+
+
+@runtime_checkable
+class BackgroundSyncDisk(Disk, Protocol):
+    """A Disk that may sync files in the background. A host's own disk need not be such a one."""
+
+    def background_sync(self) -> BackgroundSync | None:
+        """Return a new BackgroundSync for files of this disk. None: it has none."""
+
+
+def background_sync_of(disk: Disk) -> BackgroundSync | None:
+    """Return a new BackgroundSync for files of a disk. None: it has none."""
+    return disk.background_sync() if isinstance(disk, BackgroundSyncDisk) else None
 
 
 def is_filled_ahead(file: File) -> bool:
@@ -233,6 +272,13 @@ class OsDisk:
     def open_directory(self, name: str) -> Directory:
         """Open a directory that will be synced often."""
         return _OsDirectory(self._path(name))
+
+    def background_sync(self) -> BackgroundSync | None:
+        """Return syncs that the kernel makes, on Linux where it allows them."""
+        try:
+            return KernelSync()
+        except OSError:
+            return None
 
     def free_bytes(self) -> int:
         """Return the bytes that this user may still write."""

@@ -112,6 +112,10 @@ class OsFile:
         """Bytes from the file's start that were written, even if with zeros: an append there always finds room."""
         return self._filled
 
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it.
 

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from .disk import Directory, Disk, File
+from .disk import BackgroundSync, Directory, Disk, File, background_sync_of
 
 NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
 """The errors by which the system says that the process, or the machine, has no file descriptor left."""
@@ -73,6 +73,10 @@ class ThriftyDisk:
     def open_directory(self, name: str) -> Directory:
         """Open a directory. Without a free descriptor, give up readers and try again."""
         return self._tried_twice(lambda: self._disk.open_directory(name))
+
+    def background_sync(self) -> BackgroundSync | None:
+        """Return what the disk has for syncs in the background."""
+        return background_sync_of(self._disk)
 
     def free_bytes(self) -> int:
         """Return how many bytes of the disk are free."""

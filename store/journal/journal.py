@@ -13,9 +13,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
-from ..disk.disk import NO_SPACE, Disk, File, filled_bytes, is_filled_ahead, known_free_bytes
+from ..disk.disk import (
+    NO_SPACE,
+    BackgroundSync,
+    Disk,
+    File,
+    background_sync_of,
+    filled_bytes,
+    is_filled_ahead,
+    known_free_bytes,
+)
 from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..environment.bare_lock import bare_lock
 from ..environment.locks import AllOrBroken, OwnedLock
@@ -50,7 +59,7 @@ from .data_log import (
 )
 from .data_log_files import DataLogFiles, NewDataLog
 from .fullness import Fullness
-from .open_data_logs import OpenDataLogs
+from .open_data_logs import OpenDataLogs, UnsyncedWrites
 from .reserve import SETTLING, DiskReserve
 
 SyncListener: TypeAlias = Callable[[], None]
@@ -76,6 +85,17 @@ def _nobody(durable_end: int) -> None:
 
 def _nothing() -> None:
     """Do nothing after a sync."""
+
+
+class _BegunSync(NamedTuple):
+    """A sync that goes on in the background."""
+
+    background: BackgroundSync
+    journal_end: int
+    """Everything before it is durable when the sync has ended."""
+    unsynced: UnsyncedWrites
+    """What the sync brings to the device: one file."""
+    began: float
 
 
 class Journal:
@@ -167,6 +187,8 @@ class Journal:
         self.attested_end = 0
         # How long the device took for each sync, without waits for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
+        # The sync that `begin_sync` has begun and nobody has ended. The sync lock guards it.
+        self._begun: _BegunSync | None = None
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}
         # Why nothing is written any more; None: the journal has not failed. Raise `again()` of it.
@@ -635,31 +657,111 @@ class Journal:
             if end is not None and self.durable_end >= end:
                 return False
             with self._bare_state_lock:
-                if self.failure is not None:  # also where the lock is broken, which stops the journal
-                    raise (self._state_lock.failure or self.failure).again()
-                if self._gathered:
-                    self._write_gathered()
-                journal_end = self.data_log << OFFSET_BITS | self.offset  # self.end, written inline
-                unsynced = self.open_data_logs.unsynced
+                journal_end, unsynced = self._write_before_sync()
             began = self._monotonic()
             try:
+                if self._begun is not None:
+                    self._wait_for_begun()
                 self.open_data_logs.sync(unsynced)
             except OSError as error:
-                with self._state_lock:
-                    raise self.fail("a journal sync failed", error) from error
-            seconds = self._monotonic() - began
-            self._note_durable_end(journal_end)
-            with self._bare_state_lock:
-                if self._state_lock.failure is not None:
-                    raise self._state_lock.failure.again()
-                self.sync_durations.record(seconds)
-                if unsynced.names:
-                    self.open_data_logs.note_synced(unsynced)
-                if journal_end > self.durable_end:
-                    self.durable_end = journal_end
-                    self._stamp = stamp(self.epoch, journal_end)  # _restamp, written inline
-                self._sync_listener()
+                raise self._fail_sync(error) from error
+            self._note_synced(journal_end, unsynced, self._monotonic() - began)
         return True
+
+    def background_sync(self) -> BackgroundSync | None:
+        """Return what an event loop may hand to `begin_sync`. None: the disk has no syncs in the background."""
+        return background_sync_of(self._disk)
+
+    def begin_sync(self, background: BackgroundSync) -> bool:
+        """Begin a sync of everything before now, which `try_end_sync` ends; return at once. Requires: no state lock.
+
+        False: a sync is under way, more than one file or a name must be synced, or the disk takes none so: call `sync`.
+        """
+        if self._state_lock.is_owned():
+            raise NestedCall
+        if not self.sync_lock.try_acquire():
+            return False
+        try:
+            if self._begun is not None:
+                return False
+            with self._bare_state_lock:
+                journal_end, unsynced = self._write_before_sync()
+            if unsynced.names:
+                return False
+            begun = _BegunSync(background, journal_end, unsynced, self._monotonic())
+            try:
+                if background.begin(unsynced.newest):
+                    self._begun = begun
+            except BaseException as error:
+                self._state_lock.break_between(error)  # nobody would learn of an error of this sync
+                raise
+            return self._begun is not None
+        finally:
+            self.sync_lock.release()
+
+    def try_end_sync(self) -> bool:
+        """End the sync that `begin_sync` has begun, if it is made, as `sync` ends. Requires: no state lock.
+
+        False: it is not made yet, or another thread has ended it or is about to: call `sync`.
+        """
+        if self._state_lock.is_owned():
+            raise NestedCall
+        if not self.sync_lock.try_acquire():
+            return False
+        try:
+            begun = self._begun
+            if begun is None:
+                return False
+            try:
+                if not begun.background.is_made():
+                    return False
+            except OSError as error:
+                raise self._fail_sync(error) from error
+            self._begun = None
+            self._note_synced(begun.journal_end, begun.unsynced, self._monotonic() - begun.began)
+            return True
+        finally:
+            self.sync_lock.release()
+
+    def _write_before_sync(self) -> tuple[int, UnsyncedWrites]:
+        """Write what is gathered; return what a sync brings to the device: up to which end, and what files.
+
+        Requires: the lock.
+        """
+        if self.failure is not None:  # also where the lock is broken, which stops the journal
+            raise (self._state_lock.failure or self.failure).again()
+        if self._gathered:
+            self._write_gathered()
+        return self.data_log << OFFSET_BITS | self.offset, self.open_data_logs.unsynced
+
+    def _wait_for_begun(self) -> None:
+        """Wait for the sync that `begin_sync` has begun, before another one. Requires: the sync lock.
+
+        If it failed, the system reports the error only once, and the sync that follows would seem to succeed.
+        """
+        begun = self._begun
+        assert begun is not None
+        begun.background.wait()
+        self._begun = None
+
+    def _fail_sync(self, error: OSError) -> StoreFailed:
+        """Fail because of an error of a sync; return the error to raise. Requires: the sync lock, no state lock."""
+        with self._state_lock:
+            return self.fail("a journal sync failed", error)
+
+    def _note_synced(self, journal_end: int, unsynced: UnsyncedWrites, seconds: float) -> None:
+        """Note that a sync has ended, and tell the SyncListener. Requires: the sync lock, no state lock."""
+        self._note_durable_end(journal_end)
+        with self._bare_state_lock:
+            if self._state_lock.failure is not None:
+                raise self._state_lock.failure.again()
+            self.sync_durations.record(seconds)
+            if unsynced.names:
+                self.open_data_logs.note_synced(unsynced)
+            if journal_end > self.durable_end:
+                self.durable_end = journal_end
+                self._stamp = stamp(self.epoch, journal_end)  # _restamp, written inline
+            self._sync_listener()
 
     def sync_at_standstill(self) -> None:
         """Make everything up to now durable. Requires: sync lock and state lock.
@@ -667,20 +769,18 @@ class Journal:
         The SyncListener is not called, because the caller is in the middle of a change. Whoever waits for a sync finds
         it made, and does then what the listener would have done.
         """
-        if self.failure is not None:
-            raise self.failure.again()
-        if self._gathered:
-            self._write_gathered()
-        unsynced = self.open_data_logs.unsynced
+        journal_end, unsynced = self._write_before_sync()
         began = self._monotonic()
         try:
+            if self._begun is not None:
+                self._wait_for_begun()
             self.open_data_logs.sync(unsynced)
         except OSError as error:
             raise self.fail("a journal sync failed", error) from error
         self.sync_durations.record(self._monotonic() - began)
-        self._note_durable_end(self.end)
+        self._note_durable_end(journal_end)
         self.open_data_logs.note_synced(unsynced)
-        self.durable_end = self.end
+        self.durable_end = journal_end
         self._restamp()
 
     # ------------------------------------------------------------------ sizes, and the end
