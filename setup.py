@@ -37,6 +37,7 @@ INTERPRETED = (
     "config/settings_*.py",
     "config/sizes.py",
     "commands/*.py",
+    "disk/kernel_sync.py",
     "dispatch/codecs.py",
     "dispatch/store_directories.py",
     "dispatch/typed.py",

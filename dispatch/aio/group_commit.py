@@ -263,7 +263,7 @@ class GroupCommit:
         self._confirmed = asked
         waiting = len(self._waiting)
         self._sync_mean.add(sync_seconds)
-        self._overlaps = self._sync_mean.seconds < waiting * self._write_mean.seconds
+        self._overlaps = self._background is None and self._sync_mean.seconds < waiting * self._write_mean.seconds
         woken = min(asked - self._woken, (waiting + 1) // 2 if self._overlaps else waiting)
         self._wake(woken)
         # Run behind the calls that were just woken, so that what they write at once shares the next sync.
