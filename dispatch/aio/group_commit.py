@@ -3,13 +3,12 @@
 The first call that waits starts a round, which begins after everything that is ready in this tick of the loop. The
 round confirms for all calls that have asked by its start. Later calls share the next round.
 
-The loop has the system sync in the background, if the disk can, and ends the round when the descriptor of the
-BackgroundSync says so. A worker thread does the round where the disk can't, or where more is owed than one sync.
+The loop has the system sync in the background, if the disk can do that, and ends the round when the descriptor of the
+BackgroundSync says so. All calls of the round are woken together. The next sync waits for what they write, so that it
+covers as much as possible. A worker thread does the round where the disk can't, or where more than a sync is owed.
 
-If the loop takes longer to write than the disk to sync, the two overlap: half of the waiting calls are woken while a
-sync for the other half is under way, and the next round begins as soon as one ends. If the disk takes longer, all are
-woken together, and the next sync waits for what they write, so that it covers as much as possible.
-
+If a worker does all rounds, and the loop takes longer to write than the disk to sync, the two overlap: half of the
+waiting calls are woken while a sync for the other half is under way, and the worker begins the next round by itself.
 The worker stands by between two rounds while calls wait, because handing a round to an executor takes as long as
 writing several messages.
 
@@ -118,7 +117,7 @@ class GroupCommit:
         self.standing_by: deque[StandBy] = deque()
         # The loop's own thread never stands by, where it does the work of the executor itself.
         self._thread_id = threading.get_ident()
-        # Whether a sync takes less time than writing what all waiting calls write next.
+        # Whether a worker's sync takes less time than writing what all waiting calls write next.
         self._overlaps = False
         # How long the sync of a round takes.
         self._sync_mean = _Mean()
@@ -168,7 +167,6 @@ class GroupCommit:
         except ForebayError:
             return False  # the worker meets the same error, and passes it on
         self._background_round = _BackgroundRound(self._asked, self._journal_end, self._monotonic())
-        self._wake_confirmed()  # the last round has confirmed more than it woke
         return True
 
     def _end_background_round(self) -> None:
@@ -185,9 +183,7 @@ class GroupCommit:
                 return
         except BaseException as error:
             failure = error
-        seconds = self._monotonic() - ended.began
-        goes_on = self._overlaps and failure is None and self._asked > ended.asked and self._begin_background_round()
-        self._finish_round(ended.asked, seconds, failure, goes_on)
+        self._finish_round(ended.asked, self._monotonic() - ended.began, failure, is_under_way=False)
 
     # ------------------------------------------------------------------ rounds of a worker
 
@@ -263,6 +259,7 @@ class GroupCommit:
         self._confirmed = asked
         waiting = len(self._waiting)
         self._sync_mean.add(sync_seconds)
+        # A sync in the background often waits for the processor on which the loop writes: the two can't overlap.
         self._overlaps = self._background is None and self._sync_mean.seconds < waiting * self._write_mean.seconds
         woken = min(asked - self._woken, (waiting + 1) // 2 if self._overlaps else waiting)
         self._wake(woken)

@@ -1,8 +1,8 @@
 """KernelSync: syncs that the kernel of Linux makes while the thread that began them goes on.
 
-It uses the system calls of Linux's own asynchronous I/O (io_submit with IOCB_CMD_FDSYNC, since Linux 4.18) and an
-eventfd that tells of the end. No thread waits for the disk, so none has to be woken, and none takes the interpreter's
-lock from the event loop: see docs/decisions/0031-syncs-by-the-kernel.md. The C library has no functions for these calls.
+KernelSync uses the system calls of Linux's own asynchronous I/O: io_submit with IOCB_CMD_FDSYNC, since Linux 4.18. An
+eventfd tells of the end. No thread waits for the disk, so none has to be woken, and none takes the interpreter's lock
+from the event loop: see docs/decisions/0031-syncs-by-the-kernel.md. The C library has no functions for these calls.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class _Event(ctypes.Structure):
 class KernelSync:
     """A `BackgroundSync` of Linux: syncs of OsFiles, one at a time."""
 
-    # Fields with defaults: __del__ frees what there is, even if `__init__` raised. Nobody closes a KernelSync, because the
-    # journal waits for a sync that is under way when the event loop that began it has ended.
+    # These have defaults, because __del__ frees what there is, even if `__init__` raised. Nobody closes a KernelSync:
+    # when the event loop that began a sync has ended, the journal still has to wait for the sync.
     _descriptor = -1
     _context: ctypes.c_ulong | None = None
 

@@ -137,8 +137,7 @@ class Journal:
         """
         self._disk = disk
         self._state_lock = state_lock
-        # The same lock for both sections of `sync`, which asks once whether this thread holds it: see
-        # docs/decisions/0017-nested-calls.md.
+        # The same lock for syncs, which ask once whether this thread holds it: docs/decisions/0017-nested-calls.md.
         self._bare_state_lock = bare_lock(state_lock)
         self.sync_lock = OwnedLock()
         # An interrupted write (Ctrl-C, a signal handler, no memory) may leave the state in RAM wrong, so that messages
@@ -158,7 +157,6 @@ class Journal:
         self.files: Final = DataLogFiles(disk, reserve, max_file_bytes)
         self.open_data_logs: Final = OpenDataLogs(disk, self.files.sync_names, self.sync_lock, self.fail)
         self._note_durable_end: Callable[[int], object] = _nobody
-        # See `tell_of_syncs`.
         self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
         # Single messages that are written with the next sync; up to which offset; up to which one space is filled.
@@ -185,9 +183,9 @@ class Journal:
         self.durable_end = 0
         # The durable end in the newest record that is no slice, ack or directory: those may have a later one.
         self.attested_end = 0
-        # How long the device took for each sync, without waits for another sync. The state lock guards it.
+        # How long each sync took, without waits for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
-        # The sync that `begin_sync` has begun and nobody has ended. The sync lock guards it.
+        # What `begin_sync` has begun and nobody has ended. The sync lock guards it.
         self._begun: _BegunSync | None = None
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}
@@ -732,7 +730,7 @@ class Journal:
             raise (self._state_lock.failure or self.failure).again()
         if self._gathered:
             self._write_gathered()
-        return self.data_log << OFFSET_BITS | self.offset, self.open_data_logs.unsynced
+        return self.end, self.open_data_logs.unsynced
 
     def _wait_for_begun(self) -> None:
         """Wait for the sync that `begin_sync` has begun, before another one. Requires: the sync lock.
@@ -760,7 +758,7 @@ class Journal:
                 self.open_data_logs.note_synced(unsynced)
             if journal_end > self.durable_end:
                 self.durable_end = journal_end
-                self._stamp = stamp(self.epoch, journal_end)  # _restamp, written inline
+                self._restamp()
             self._sync_listener()
 
     def sync_at_standstill(self) -> None:

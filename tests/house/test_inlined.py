@@ -45,7 +45,6 @@ PLACES = {
     "store/message_store.py:MessageStore.add_expiring",
     "store/journal/journal.py:Journal.append_ack",
     "store/journal/journal.py:Journal.append_one",
-    "store/journal/journal.py:Journal.sync",
     "dispatch/topics/subscription_state.py:SubscribedTopicState.fronts",
     "dispatch/producer/sender.py:Sender._store_persistent",  # beside the rest one call in place of four
     "dispatch/producer/sender.py:Sender._store_non_persistent",
@@ -114,17 +113,9 @@ def test_durable_messages_ask_for_the_end_of_the_journal() -> None:
     (end,) = function("store/journal/journal.py:Journal.end").body
     assert isinstance(end, ast.Return) and end.value is not None
     asked = ast.unparse(end.value)
-    assert asked in texts(function("store/journal/journal.py:Journal.sync"))
     assert asked.replace("self.", "journal.") in texts(
         function("dispatch/core/publisher.py:Publisher.hold_until_durable")
     )
-
-
-def test_a_sync_stamps_the_records_behind_it_as_every_change_of_the_durable_end_does() -> None:
-    [stamps] = function("store/journal/journal.py:Journal._restamp").body
-    inlined = texts(function("store/journal/journal.py:Journal.sync"))
-    at = inlined.index("self.durable_end = journal_end")
-    assert inlined[at + 1] == ast.unparse(stamps).replace("self.durable_end", "journal_end")
 
 
 def test_an_arrival_is_charged_as_every_message_is() -> None:

@@ -47,6 +47,7 @@ MAY_TOUCH_THE_SYSTEM = {
     "dispatch/remote/admin_socket.py",
     "store/environment/manual_clock.py",
     "store/disk/disk.py",
+    "store/disk/kernel_sync.py",
     "store/disk/os_file.py",
     "store/disk/layout.py",
     "dispatch/engine/status_file.py",

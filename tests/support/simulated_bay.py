@@ -30,15 +30,15 @@ class _SyncedMetadataStore(SimulatedMetadataStore):
 class SimulatedBay(Inside):
     """An open Forebay on a simulated disk: `bay`. `reopen` closes it and opens the store again.
 
-    Keywords are the fields of Settings, and memory_figures and memory_rule of open_forebay.
+    Keywords are the fields of Settings, memory_figures and memory_rule of open_forebay, and disk (None: a new one).
     """
 
     def __init__(self, seed: int = 0, **fields: Any) -> None:
         self._memory_figures: Callable[[], MemoryFigures | None] = fields.pop("memory_figures", lambda: None)
         self._memory_rule: MemoryRule | None = fields.pop("memory_rule", None)
+        self.disk: SimulatedDisk = fields.pop("disk", None) or SimulatedDisk()
         defaults: dict[str, Any] = {"background": False, "memory_limit": "4MiB", "sync": "never"}
         self.settings_given = Settings(**(defaults | fields))
-        self.disk = SimulatedDisk()
         self.clock = TellingClock(seed)
         self.metadata = _SyncedMetadataStore()
         self.open_again()

@@ -21,6 +21,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from simulated_inode import Arrived, Inode, Luck, always, never
+from simulated_sync import SimulatedSync
 
 from forebay.store.disk.disk import is_inside
 
@@ -185,9 +186,17 @@ class SimulatedDirectory:
 class SimulatedDisk:
     """A `Disk` in memory. Forking an image copies no bytes of a file before one of the two writes to it."""
 
-    def __init__(self, capacity_bytes: int = 1 << 40, *, fills: bool = False) -> None:
-        """fills: preallocated space is filled ahead, as OsDisk does for a store with sync="always"."""
+    def __init__(self, capacity_bytes: int = 1 << 40, *, fills: bool = False, in_background: bool = False) -> None:
+        """fills: preallocated space is filled ahead, as OsDisk does for a store with sync="always".
+
+        in_background: the disk offers syncs in the background, as OsDisk does on Linux.
+        """
         self.fills = fills
+        self.in_background = in_background
+        # Whether syncs in the background are made only when a test, or a thread that waits for one, makes them.
+        self.holds_background_syncs = False
+        # Those that were handed out, in order.
+        self.background_syncs: list[SimulatedSync] = []
         # Most bytes that are filled of each file. A test may change it at any time.
         self.filled_bytes = 1 << 40
         # Bytes of all files together; beyond it writes fail with ENOSPC. A test may change it at any time.
@@ -277,6 +286,13 @@ class SimulatedDisk:
         """Return the directory, to sync it."""
         return SimulatedDirectory(self, name)
 
+    def background_sync(self) -> SimulatedSync | None:
+        """Return a new SimulatedSync, if the disk offers syncs in the background."""
+        if not self.in_background:
+            return None
+        self.background_syncs.append(SimulatedSync(lambda: self.holds_background_syncs))
+        return self.background_syncs[-1]
+
     def free_bytes(self) -> int:
         """Return how many bytes the capacity still has room for."""
         self.note_call("free_bytes", "")
@@ -320,7 +336,7 @@ class SimulatedDisk:
                 found = forks[inode] = inode.fork()
             return found
 
-        image = SimulatedDisk(self.capacity_bytes, fills=self.fills)
+        image = SimulatedDisk(self.capacity_bytes, fills=self.fills, in_background=self.in_background)
         image._names = {name: fork(inode) for name, inode in self._names.items()}
         image._durable_names = {name: fork(inode) for name, inode in self._durable_names.items()}
         image._changes = [
@@ -438,7 +454,7 @@ class SimulatedDisk:
     def _cut(self, name_arrived: Arrived, luck: Callable[[], Luck]) -> SimulatedDisk:
         names = self._durable_names.copy()
         _apply(self._changes, names, lambda change: name_arrived())
-        image = SimulatedDisk(self.capacity_bytes, fills=self.fills)
+        image = SimulatedDisk(self.capacity_bytes, fills=self.fills, in_background=self.in_background)
         image._names = {
             name: inode.after_power_cut(luck()) if inode.has_unsynced() else _fork(inode)
             for name, inode in names.items()

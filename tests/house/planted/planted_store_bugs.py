@@ -40,7 +40,7 @@ STORE_BUGS = (
     ),
     Bug(
         "what is appended during a sync counts as durable",
-        "Journal.sync",
+        "Journal._note_synced",
         "self.durable_end = journal_end",
         "self.durable_end = self.end",
         "tests/store/journal/test_journal.py::test_durable_end_tells_what_was_appended_before_the_sync_and_not_during_it",
@@ -55,12 +55,25 @@ STORE_BUGS = (
     Bug(
         "a failed sync is tried again",
         "Journal.sync",
-        "with self._state_lock:\n    raise self.fail('a journal sync failed', error) from error",
-        "with self._state_lock:\n"
-        "    self.open_data_logs.sync(unsynced)\n"
-        "if unsynced is None:\n"
-        "    raise self.fail('a journal sync failed', error) from error",
+        "raise self._fail_sync(error) from error",
+        "self.open_data_logs.sync(unsynced)",
         "tests/store/journal/test_journal.py::test_failed_sync_is_never_tried_again",
+    ),
+    Bug(
+        "what is appended during a sync in the background counts as durable",
+        "Journal.try_end_sync",
+        "self._note_synced(begun.journal_end, begun.unsynced, self._monotonic() - begun.began)",
+        "self._note_synced(self.end, begun.unsynced, self._monotonic() - begun.began)",
+        "tests/store/journal/test_background_sync.py"
+        "::test_what_is_appended_during_a_sync_in_the_background_is_not_durable_by_it",
+    ),
+    Bug(
+        "another sync goes past an error of one in the background",
+        "Journal._wait_for_begun",
+        "begun.background.wait()",
+        "pass",
+        "tests/store/journal/test_background_sync.py"
+        "::test_an_error_of_a_sync_in_the_background_stops_the_journal_though_a_later_sync_would_succeed",
     ),
     Bug(
         "after a failed write the store goes on",

@@ -1,0 +1,185 @@
+"""A sync in the background makes durable what was appended before it. Nobody trusts a later one before it has ended."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+from journals import all_bodies, append_one, journal_on, power_cut
+from simulated_disk import SimulatedDisk
+
+from forebay import StoreFailed
+from forebay.store.disk.disk import BackgroundSync
+from forebay.store.journal.journal import Journal
+
+
+class Played:
+    """A journal whose syncs in the background are made when a test says so."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk(fills=True, in_background=True)
+        self.disk.holds_background_syncs = True
+        self.journal = journal_on(self.disk, max_file_bytes=1 << 17)
+        self.told: list[int] = []
+        self.journal.tell_of_syncs(lambda: self.told.append(self.journal.durable_end))
+        self.journal.sync()  # the name of the first data log
+        self.told.clear()
+        background = self.journal.background_sync()
+        assert background is not None
+        self.background: BackgroundSync = background
+        self._sequence = 0
+
+    def send(self, body: bytes) -> int:
+        append_one(self.journal, 4, 1, self._sequence, 5, b"", body)
+        self._sequence += 1
+        return self.journal.end
+
+    def begin(self) -> bool:
+        return self.journal.begin_sync(self.background)
+
+    def make(self) -> None:
+        self.disk.background_syncs[0].make()
+
+    @property
+    def durable_bodies(self) -> list[bytes]:
+        return all_bodies(power_cut(self.disk))
+
+
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+def test_what_was_appended_before_a_sync_in_the_background_is_durable_when_it_has_ended(played: Played) -> None:
+    durable_end, end = played.journal.durable_end, played.send(b"before")
+    assert played.begin() and not played.journal.try_end_sync()
+    assert played.journal.durable_end == durable_end and played.told == []
+    played.make()
+    assert played.journal.durable_end == durable_end, "nobody has ended it"
+    assert played.journal.try_end_sync()
+    assert played.journal.durable_end == end and played.told == [end] and played.durable_bodies == [b"before"]
+    assert not played.journal.sync(end), "it is durable"
+
+
+def test_what_is_appended_during_a_sync_in_the_background_is_not_durable_by_it(played: Played) -> None:
+    end = played.send(b"before")
+    assert played.begin()
+    played.send(b"during")
+    played.make()
+    assert played.journal.try_end_sync() and played.journal.durable_end == end
+    assert played.begin()
+    played.make()
+    assert played.journal.try_end_sync() and played.journal.durable_end == played.journal.end
+
+
+def test_there_is_one_sync_in_the_background_at_a_time(played: Played) -> None:
+    played.send(b"x")
+    assert played.begin()
+    second = played.journal.background_sync()
+    assert second is not None and not played.journal.begin_sync(second)
+
+
+def test_a_new_data_log_is_not_synced_in_the_background_because_its_name_must_be(played: Played) -> None:
+    played.journal.roll()
+    played.send(b"x")
+    assert not played.begin()
+    played.journal.sync()
+    assert played.durable_bodies == [b"x"]
+
+
+def test_a_data_log_that_ends_during_a_sync_in_the_background_is_synced_again(played: Played) -> None:
+    end = played.send(b"before")
+    assert played.begin()
+    played.journal.roll()
+    played.send(b"in the next one")
+    played.make()
+    assert played.journal.try_end_sync() and played.journal.durable_end == end
+    assert not played.begin()
+    played.journal.sync()
+    assert played.durable_bodies == [b"before", b"in the next one"]
+
+
+SYNCS: dict[str, Callable[[Journal], object]] = {
+    "sync": lambda journal: journal.sync(),
+    "sync_at_standstill": lambda journal: journal.sync_at_standstill(),
+}
+
+
+@pytest.mark.parametrize("sync", SYNCS.values(), ids=SYNCS)
+def test_another_sync_waits_for_that_in_the_background_and_ends_it(
+    played: Played, sync: Callable[[Journal], object]
+) -> None:
+    played.send(b"before")
+    assert played.begin()
+    played.send(b"behind")
+    sync(played.journal)
+    assert played.journal.durable_end == played.journal.end and played.durable_bodies == [b"before", b"behind"]
+    told = len(played.told)
+    assert not played.journal.try_end_sync() and len(played.told) == told, "another thread has ended it"
+
+
+@pytest.mark.parametrize("sync", SYNCS.values(), ids=SYNCS)
+def test_an_error_of_a_sync_in_the_background_stops_the_journal_though_a_later_sync_would_succeed(
+    played: Played, sync: Callable[[Journal], object]
+) -> None:
+    durable_end = played.journal.durable_end
+    played.send(b"lost")
+    played.disk.fail("sync", 1, errno.EIO)
+    assert played.begin()
+    for _ in range(2):
+        with pytest.raises(StoreFailed, match="a journal sync failed"):
+            sync(played.journal)
+    assert played.journal.durable_end == durable_end and played.told == []
+
+
+def test_an_error_of_a_sync_in_the_background_stops_the_journal_when_it_is_ended(played: Played) -> None:
+    durable_end = played.journal.durable_end
+    played.send(b"lost")
+    played.disk.fail("sync", 1, errno.EIO)
+    assert played.begin()
+    played.make()
+    for _ in range(2):
+        with pytest.raises(StoreFailed, match="a journal sync failed"):
+            played.journal.try_end_sync()
+    with pytest.raises(StoreFailed):
+        played.journal.sync()
+    with pytest.raises(StoreFailed):
+        played.send(b"more")
+    assert played.journal.durable_end == durable_end and played.told == []
+
+
+def test_a_sync_in_the_background_that_could_not_be_begun_leaves_all_to_another_one(played: Played) -> None:
+    class Refusing:
+        def begin(self, file: object) -> bool:
+            return False
+
+    refusing: BackgroundSync = Refusing()  # type: ignore[assignment]
+    played.send(b"x")
+    assert not played.journal.begin_sync(refusing)
+    played.journal.sync()
+    assert played.durable_bodies == [b"x"]
+
+
+def test_an_interruption_that_may_hide_an_error_of_a_sync_closes_the_journal(played: Played) -> None:
+    class Interrupted:
+        def begin(self, file: object) -> bool:
+            raise KeyboardInterrupt
+
+    interrupted: BackgroundSync = Interrupted()  # type: ignore[assignment]
+    played.send(b"x")
+    with pytest.raises(KeyboardInterrupt):
+        played.journal.begin_sync(interrupted)
+    with pytest.raises(StoreFailed, match="KeyboardInterrupt broke into"):
+        played.journal.sync()
+
+
+def test_a_sync_in_the_background_is_left_alone_while_another_thread_syncs(played: Played) -> None:
+    played.send(b"x")
+    with played.journal.sync_lock:
+        assert not played.begin()
+    assert played.begin()
+    played.make()
+    with played.journal.sync_lock:
+        assert not played.journal.try_end_sync()
+    assert played.journal.try_end_sync()
