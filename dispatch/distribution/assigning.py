@@ -16,8 +16,8 @@ from ..core.areas.list_order import arrange
 from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES
 from ..core.model.delivery import Delivery, is_lazy
 from ..core.model.destination import (
-    ConsumedDestination,
     CoreConsumer,
+    CoreDestination,
     Distribution,
     LaneState,
     SelectorGroup,
@@ -41,7 +41,7 @@ class AssigningDistribution(Distribution):
 
     honours_groups_and_priorities = True
 
-    def __init__(self, queue: ConsumedDestination, parts: DistributionParts, *, rebalances: bool) -> None:
+    def __init__(self, queue: CoreDestination, parts: DistributionParts, *, rebalances: bool) -> None:
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
         self.queue = queue
         self._target_area = parts.target_area
@@ -62,7 +62,7 @@ class AssigningDistribution(Distribution):
 
     # ------------------------------------------------------------------ who takes part
 
-    def adopt_consumers(self, queue: ConsumedDestination) -> None:
+    def adopt_consumers(self, queue: CoreDestination) -> None:
         """Give each consumer of the queue, which had the ordinary distribution, lists of its own."""
         for key, selector_group in queue.selector_groups.items():
             common = queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
@@ -75,7 +75,7 @@ class AssigningDistribution(Distribution):
                 self.join(consumer, common)
             selector_group.wake_takes()
 
-    def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> CommonSelectorGroup:
+    def make_selector_group(self, queue: CoreDestination, selector: Selector | None) -> CommonSelectorGroup:
         """Return a new selector group for unassigned messages, which consumers with this selector share."""
         return CommonSelectorGroup(self._assignments, selector)
 

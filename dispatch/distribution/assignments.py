@@ -18,7 +18,7 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import next_by_arrival, pair
 from ..core.model.delivery import LaneMessages
-from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
+from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
 from .idle_consumers import IdleConsumers
@@ -248,7 +248,7 @@ class Assignments:
     each group stays in order.
     """
 
-    def __init__(self, queue: ConsumedDestination, parts: DistributionParts) -> None:
+    def __init__(self, queue: CoreDestination, parts: DistributionParts) -> None:
         self.queue = queue
         self.target_area = parts.target_area
         self._target_lists = parts.target_lists

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...store.errors import StateError
 from ..config.policies import Policies
-from ..core.model.destination import ConsumedDestination, Distribution
+from ..core.model.destination import CoreDestination, Distribution
 from ..core.model.distribution_roles import AbstractDistributionChooser
 from .assigning import AssigningDistribution
 from .distribution_parts import DistributionParts
@@ -17,7 +17,7 @@ from .ordinary import OrdinaryDistribution
 from .pattern import PatternDistribution
 
 
-class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distribution]):
+class DistributionChooser(AbstractDistributionChooser[CoreDestination, Distribution]):
     """The distributions of all destinations of a store. The state lock guards it; every method requires it held."""
 
     def __init__(self, policies: Policies, parts: DistributionParts) -> None:
@@ -27,13 +27,13 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
         # One for all destinations without groups and priorities.
         self._ordinary = OrdinaryDistribution(parts)
 
-    def initial(self, destination: ConsumedDestination) -> Distribution:
+    def initial(self, destination: CoreDestination) -> Distribution:
         """Return PatternDistribution for what spans several destinations, and the ordinary one for all others."""
         if not destination.spans_others:
             return self._ordinary
         return PatternDistribution(self._parts, destination)
 
-    def require_assignable(self, destination: ConsumedDestination) -> None:
+    def require_assignable(self, destination: CoreDestination) -> None:
         """Raise StateError if the distribution neither honours groups and priorities nor is the ordinary one."""
         distribution = destination.distribution
         if not (distribution.honours_groups_and_priorities or distribution.is_ordinary):
@@ -43,7 +43,7 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
                 " without a group and subscribe without a priority"
             )
 
-    def begin_assigning(self, destination: ConsumedDestination) -> None:
+    def begin_assigning(self, destination: CoreDestination) -> None:
         """Assign messages of a destination to its consumers by groups and priorities from now on.
 
         Only the ordinary one may be replaced, because the knowledge that another one has of its queue would be lost.
@@ -54,7 +54,7 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
             assigner = AssigningDistribution(destination, self._parts, rebalances=rebalances)
             self._replace_ordinary(destination, assigner)
 
-    def _replace_ordinary(self, destination: ConsumedDestination, distribution: Distribution) -> None:
+    def _replace_ordinary(self, destination: CoreDestination, distribution: Distribution) -> None:
         """Let another distribution decide from now on. Consumers take by it, and no arrival passes it by."""
         destination.distribution = distribution
         distribution.adopt_consumers(destination)

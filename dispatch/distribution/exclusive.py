@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from ..core.model.destination import ConsumedDestination, CoreConsumer
+from ..core.model.destination import CoreConsumer, CoreDestination
 
 
 class ExclusiveConsumers:
@@ -15,7 +15,7 @@ class ExclusiveConsumers:
 
     def __init__(self) -> None:
         # The line of each queue that has exclusive consumers.
-        self._lines: dict[ConsumedDestination, _Line] = {}
+        self._lines: dict[CoreDestination, _Line] = {}
 
     def join(self, consumer: CoreConsumer) -> None:
         """Give everything to an exclusive consumer, or let it wait for the present one."""
@@ -39,7 +39,7 @@ class ExclusiveConsumers:
             _choose(queue, line)
 
 
-def _choose(queue: ConsumedDestination, line: _Line) -> None:
+def _choose(queue: CoreDestination, line: _Line) -> None:
     """Choose the consumer of highest priority that came first; if there is none, all share.
 
     O(log exclusive consumers) if one follows another, otherwise O(consumers).

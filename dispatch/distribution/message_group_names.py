@@ -9,7 +9,7 @@ from ...store.format.record import RecordDamaged
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.model.delivery import Delivery, LaneMessages, is_lazy, keep_group, kept_group, message_of
-from ..core.model.destination import ConsumedDestination, LaneState
+from ..core.model.destination import CoreDestination, LaneState
 
 
 class MessageGroupNames:
@@ -17,7 +17,7 @@ class MessageGroupNames:
 
     __slots__ = ("_queue", "_known")
 
-    def __init__(self, queue: ConsumedDestination) -> None:
+    def __init__(self, queue: CoreDestination) -> None:
         self._queue = queue
         # The groups of messages whose body is not in RAM, and of messages that are just handed out.
         self._known: dict[tuple[LaneMessages, int], str | None] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from ..core.model.delivery import Delivery
-from ..core.model.destination import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
+from ..core.model.destination import CoreConsumer, CoreDestination, SelectorGroup, TargetList
 from ..core.model.distribution_roles import Dispatcher
 from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
@@ -24,7 +24,7 @@ class PatternDistribution(OrdinaryDistribution):
     honours_groups_and_priorities = True
     keeps_open = True
 
-    def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:
+    def __init__(self, parts: DistributionParts, pattern: CoreDestination) -> None:
         """Make the distribution of a pattern. pattern: its sources are the states of its topics."""
         super().__init__(parts)
         self._pattern = pattern
@@ -79,7 +79,7 @@ class PatternDistribution(OrdinaryDistribution):
             self._loads.request(target)
         return max_bytes
 
-    def remove_topic(self, topic: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def remove_topic(self, topic: CoreDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists of one topic from the selector group, and its deliveries from the consumer."""
         for lane in topic.all_lanes():
             for delivery in list(lane.deliveries.values()):

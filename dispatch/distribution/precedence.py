@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from ...store.format.record import RecordDamaged
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
-from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup
+from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, SelectorGroup
 from .message_groups import MessageGroups
 
 
@@ -23,7 +23,7 @@ class Precedence:
     __slots__ = ("_queue", "_message_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
 
     def __init__(
-        self, queue: ConsumedDestination, message_groups: MessageGroups, assigned: Collection[SelectorGroup]
+        self, queue: CoreDestination, message_groups: MessageGroups, assigned: Collection[SelectorGroup]
     ) -> None:
         """Make the order of a queue.
 
@@ -128,6 +128,6 @@ def _matches(common: SelectorGroup, lane: LaneState, message: StoredMessage) -> 
         return False
 
 
-def demand_within(queue: ConsumedDestination, consumer: CoreConsumer) -> int:
+def demand_within(queue: CoreDestination, consumer: CoreConsumer) -> int:
     """Return how many messages may be kept for a consumer: none if its queue gives it nothing."""
     return 0 if queue.holds_up(consumer) else consumer.demand

@@ -71,8 +71,8 @@ from ..core.model.activity import Activity
 from ..core.model.consumer_stage import TAKING
 from ..core.model.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.model.destination import (
-    ConsumedDestination,
     CoreConsumer,
+    CoreDestination,
     DestinationStateParts,
     LaneState,
     LaneStateParts,
@@ -293,7 +293,7 @@ class PlayedSelectorGroup(SelectorGroup):
 class PlayedConsumer(CoreConsumer):
     """The CoreConsumer of a replay. The trace tells what it takes and settles, so it never waits."""
 
-    def __init__(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def __init__(self, destination: CoreDestination, selector_group: SelectorGroup) -> None:
         self.destination = destination
         self.selector_group = selector_group
         self.stage = TAKING

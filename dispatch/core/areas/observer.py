@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
-from ..model.destination import ConsumedDestination, LaneState, TargetList
+from ..model.destination import CoreDestination, LaneState, TargetList
 
 
 class ListEvents:
@@ -34,7 +34,7 @@ class TrafficObserver:
     Every method requires the state lock.
     """
 
-    def subscribes(self, destination: ConsumedDestination) -> None:
+    def subscribes(self, destination: CoreDestination) -> None:
         """Observe that a destination is about to get a consumer."""
 
     def lane_added(self, lane: LaneState) -> None:

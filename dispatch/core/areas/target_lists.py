@@ -15,7 +15,7 @@ from ..memory.memory_owners import MemoryOwners
 from ..memory.watermarks import Watermarks
 from ..model.abstract_target_area import AbstractTargetLists
 from ..model.consumer_memory import LIST_BYTES, selector_group_charge
-from ..model.destination import ConsumedDestination, LaneState, SelectorGroup, TargetList
+from ..model.destination import CoreDestination, LaneState, SelectorGroup, TargetList
 from .dispatch_area import DispatchArea
 from .list_order import arrange
 from .load_requests import LoadRequests
@@ -55,13 +55,13 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
 
     # ------------------------------------------------------------------ selector groups
 
-    def ensure_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
+    def ensure_selector_group(self, destination: CoreDestination, selector: Selector | None) -> SelectorGroup:
         """Return the selector group for this selector; make it with its lists if it is new."""
         self._traffic.subscribes(destination)
         selector_group = destination.selector_groups.get(selector.text if selector is not None else None)
         return selector_group if selector_group is not None else self._add_selector_group(destination, selector)
 
-    def _add_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
+    def _add_selector_group(self, destination: CoreDestination, selector: Selector | None) -> SelectorGroup:
         """Make a selector group with a list over each lane. From the second group on, the lists need claims."""
         self._lay_all_open(destination)
         selector_group = destination.distribution.make_selector_group(destination, selector)
@@ -80,7 +80,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
                 target.require_claims()
         return selector_group
 
-    def _lay_all_open(self, destination: ConsumedDestination) -> None:
+    def _lay_all_open(self, destination: CoreDestination) -> None:
         """Make non-persistent messages that are in one list alone findable for a selector group that is to come."""
         for lane in destination.all_lanes():
             if not lane.is_persistent:
@@ -93,7 +93,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         target.release(charge_of_all(messages))
         target.page_out(messages)
 
-    def end_selector_group(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def end_selector_group(self, destination: CoreDestination, selector_group: SelectorGroup) -> None:
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
         key = selector_group.selector.text if selector_group.selector is not None else None
         del destination.selector_groups[key]
@@ -108,7 +108,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         if len(destination.selector_groups) <= 1:
             self.update_sole_lists(destination)
 
-    def remove_lists_over(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def remove_lists_over(self, destination: CoreDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists over one destination from a selector group that reads several."""
         kept: list[TargetList] = []
         for target in selector_group.lists:
@@ -122,7 +122,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         destination.forget_selector_groups()
         self.update_sole_lists(destination)
 
-    def update_sole_lists(self, destination: ConsumedDestination) -> None:
+    def update_sole_lists(self, destination: CoreDestination) -> None:
         """Set each lane's only list again, after selector groups or lanes were added or removed."""
         selector_groups = list(destination.selector_groups.values())
         is_sole = (

@@ -1,6 +1,6 @@
 """DestinationState: an open queue, topic, subscription or pattern with its lanes.
 
-Who takes from it, and by which distribution, is in the base class, ConsumedDestination, which its lanes know.
+Who takes from it, and by which distribution, is in the base class, CoreDestination, which its lanes know.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ....store.index.index import INDEX_LANE_BYTES
 from ....store.message_store import MessageStore
 from ....store.numbering import PRIORITIES
 from ..model.counting import NOTHING_COUNTED
-from ..model.destination import LANE_STATE_BYTES, ConsumedDestination, DestinationStateParts, LaneState
+from ..model.destination import LANE_STATE_BYTES, CoreDestination, DestinationStateParts, LaneState
 from ..model.non_persistent_lane_state import NonPersistentLaneState
 from ..model.persistent_lane_state import PersistentLaneState
 
@@ -22,7 +22,7 @@ NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""
 
 
-class DestinationState(ConsumedDestination):
+class DestinationState(CoreDestination):
     """Dispatch's state of an open queue, topic, subscription, or pattern of topics. The state lock guards it.
 
     Lanes are made on first use. Consumers take from the lanes of a queue or a subscription. Messages that are sent to a

@@ -63,7 +63,7 @@ class CoreConsumer(AbstractConsumer):
 
     __slots__ = ("destination", "dispatcher", "selector_group")
 
-    destination: ConsumedDestination
+    destination: CoreDestination
     selector_group: SelectorGroup
     """Has the lists that the consumer takes from."""
     dispatcher: Dispatcher[CoreConsumer]
@@ -355,7 +355,7 @@ class LaneState(LaneMessages):
     joins_slices: ClassVar[bool] = True
     """Whether slices that are published together may arrive as one."""
 
-    def __init__(self, destination: ConsumedDestination, pending_lane: PendingLane, id_prefix: str) -> None:
+    def __init__(self, destination: CoreDestination, pending_lane: PendingLane, id_prefix: str) -> None:
         """Make the state of an open lane.
 
         destination: the destination that its consumers take from, or its topic.
@@ -570,13 +570,13 @@ class LaneState(LaneMessages):
 
 class Distribution(
     Dispatcher[CoreConsumer],
-    ConsumerCoordinator["ConsumedDestination", SelectorGroup, CoreConsumer],
+    ConsumerCoordinator["CoreDestination", SelectorGroup, CoreConsumer],
     LaneListener[LaneState],
     Explainer[LaneState, CoreConsumer],
 ):
     """Decides which consumer of a queue gets which message. The package dispatch/distribution has all of them."""
 
-    def make_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
+    def make_selector_group(self, destination: CoreDestination, selector: Selector | None) -> SelectorGroup:
         """Return a new selector group of the queue."""
         return destination.make_selector_group(selector)
 
@@ -594,7 +594,7 @@ class DestinationStateParts:
     target_area: CoreTargetArea
     target_lists: CoreTargetLists
     lane_state_parts: LaneStateParts
-    distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution]
+    distribution_chooser: AbstractDistributionChooser[CoreDestination, Distribution]
     """Chooses the distribution of each destination."""
     monitor: Monitor
     memories: MemoryRegistry
@@ -603,7 +603,7 @@ class DestinationStateParts:
     """Pays for open destinations and their lanes."""
 
 
-class ConsumedDestination(DestinationLifecycle):
+class CoreDestination(DestinationLifecycle):
     """A destination as its lanes and consumers know it: who takes from it, and by which distribution.
 
     DestinationState, in destinations/destination_state.py, has the lanes. The state lock guards it.
@@ -651,7 +651,7 @@ class ConsumedDestination(DestinationLifecycle):
         selector_groups = self.all_selector_groups()
         return (target for selector_group in selector_groups for target in selector_group.lists if target.lane is lane)
 
-    def sources(self) -> Iterable[ConsumedDestination]:
+    def sources(self) -> Iterable[CoreDestination]:
         """Return the destinations whose lanes its consumers take from: by default this one."""
         return (self,)
 

@@ -21,7 +21,7 @@ from ....store.tmp.spilled_message import TmpRegion
 from ...selectors.selector import Selector
 from .contracts import BackingStore
 from .delivery import Delivery, is_lazy, message_of
-from .destination import ConsumedDestination, LaneState, TargetList
+from .destination import CoreDestination, LaneState, TargetList
 from .load import Load
 from .matching import NO_NAMES
 from .pager import Pager
@@ -46,7 +46,7 @@ class NonPersistentLaneState(LaneState):
 
     def __init__(
         self,
-        destination: ConsumedDestination,
+        destination: CoreDestination,
         pending_lane: NonPersistentLane,
         id_prefix: str,
         overflow: Overflow,

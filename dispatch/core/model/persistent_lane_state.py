@@ -17,7 +17,7 @@ from ....store.index.journaled_lane import JournaledLane
 from ....store.index.pending_lane import PendingLane
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
-from .destination import ConsumedDestination, LaneState
+from .destination import CoreDestination, LaneState
 from .matching import NO_NAMES
 
 
@@ -36,7 +36,7 @@ class PersistentLaneState(LaneState):
 
     def __init__(
         self,
-        destination: ConsumedDestination,
+        destination: CoreDestination,
         destination_lane: DestinationLane,
         id_prefix: str,
         pending_lane: PendingLane | None = None,

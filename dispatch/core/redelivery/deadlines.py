@@ -19,7 +19,7 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..memory.reclaim import Reclaim
 from ..model.delivery import AbstractConsumer, Delivery, LaneMessages, mark_late
-from ..model.destination import ConsumedDestination, CoreConsumer, LaneState
+from ..model.destination import CoreConsumer, CoreDestination, LaneState
 from ..monitor import Monitor
 from .redelivery import Redelivery
 
@@ -247,7 +247,7 @@ class AckDeadlines:
         while wheel.next_passed <= now:
             at, noted = wheel.notes.popleft()
             limits.update(noted)
-        queues: dict[ConsumedDestination, dict[AbstractConsumer, int]] = {}
+        queues: dict[CoreDestination, dict[AbstractConsumer, int]] = {}
         for consumer, number in limits.items():
             if consumer.in_flight:
                 queues.setdefault(consumer.destination, {})[consumer] = number
