@@ -143,7 +143,7 @@ class EagerLoader:
         step_bytes = min(self._watermarks.shares.load_bytes_max, target.low_watermark_bytes)
         after_load_bytes = target.direct_bytes + step_bytes
         if after_load_bytes > target.read_ahead_bytes and target.is_ready:
-            if after_load_bytes > target.high_watermark_bytes or not target.is_next_cached:
+            if after_load_bytes > target.high_watermark_bytes or not target.lane.is_cached(target.first_to_load):
                 return True
         if is_awaited:
             return False

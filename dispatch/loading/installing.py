@@ -31,7 +31,7 @@ def put_into_list(load: Load[TargetList], *, is_alive: bool) -> None:
             lane.unmatched.add(sequence, sequence)
     if load.from_cache:
         _drop_unused_copies(load, {message[0] for message in kept})
-    lane.on_loaded(load)
+    lane.on_load_installed(load)
     if load.unreadable and is_alive:  # a message behind the cut is met again
         _give_up(lane, [found for found in load.unreadable if found[0] <= load.last])
 

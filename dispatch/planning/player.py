@@ -75,12 +75,12 @@ from ..core.model.destination import (
     CoreDestination,
     DestinationStateParts,
     LaneState,
-    LaneStateParts,
     SelectorGroup,
     TargetList,
 )
 from ..core.model.distribution_roles import NO_DISPATCH
 from ..core.model.lane_reader import LaneReader
+from ..core.model.lane_storage import LaneStateParts
 from ..core.model.matching import NO_NAMES
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor

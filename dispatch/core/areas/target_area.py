@@ -218,7 +218,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Make each list and cache of a lane forget messages that were removed and are not in flight."""
         self._traffic.forgets(lane, gone)
-        lane.purge_count += 1
+        lane.recheck_loads()
         for first, last in gone if lane.delivery_counts is not None else ():
             lane.trim_delivery_counts(first, last)
         for target in lane.destination.lists_over(lane):

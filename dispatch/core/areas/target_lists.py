@@ -91,7 +91,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         """Make messages that only this list has findable for others. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
         target.release(charge_of_all(messages))
-        target.page_out(messages)
+        target.lane.pager.page_out(messages)
 
     def end_selector_group(self, destination: CoreDestination, selector_group: SelectorGroup) -> None:
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
@@ -186,7 +186,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
             if message[2] is None or target.needs_claims or not memory.head_queue_cache.put(lane_number, message):
                 dropped.append(message)
         target.close()
-        target.page_out(dropped)
+        target.lane.pager.page_out(dropped)
         if dropped or has_supply:
             self._events.unread(target.lane)
 

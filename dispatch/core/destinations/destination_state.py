@@ -14,6 +14,7 @@ from ....store.index.index import INDEX_LANE_BYTES
 from ....store.message_store import MessageStore
 from ....store.numbering import PRIORITIES
 from ..model.counting import NOTHING_COUNTED
+from ..model.delivery import AbstractConsumer, Delivery
 from ..model.destination import LANE_STATE_BYTES, CoreDestination, DestinationStateParts, LaneState
 from ..model.non_persistent_lane_state import NonPersistentLaneState
 from ..model.persistent_lane_state import PersistentLaneState
@@ -80,6 +81,20 @@ class DestinationState(CoreDestination):
         """Yield the existing lanes, highest priority first."""
         both = zip(reversed(self.lanes), reversed(self.non_persistent_lanes), strict=True)
         return (lane for pair in both for lane in pair if lane is not None)
+
+    @property
+    def total_misses(self) -> int:
+        """Number of deliveries that had to be loaded first."""
+        return self.misses + sum(selector_group.misses for selector_group in self.all_selector_groups())
+
+    def close_consumers(self) -> None:
+        """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
+        held: dict[AbstractConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
+        for lane in self.all_lanes():
+            for delivery in lane.deliveries.values():
+                held[delivery.consumer].append(delivery)
+        for consumer, deliveries in held.items():
+            consumer.close_with_destination(deliveries)
 
     @property
     def lists_per_lane(self) -> int:

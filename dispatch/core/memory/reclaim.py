@@ -206,7 +206,7 @@ class Reclaim:
                 charge = charge_of(evicted[-1])
                 memory.lists_holder.release(charge)
                 missing_bytes -= charge
-            richest.page_out_at_once(evicted)
+            richest.lane.pager.page_out_at_once(evicted)
             if evicted and _can_give(richest, messages_min, seconds_min):
                 heappush(richest_first, (-supply(richest), number))
         return bool(richest_first)
@@ -232,7 +232,7 @@ class Reclaim:
                 break
             evicted.append(counterpart.evict_last())
             lists.release(charge)
-        counterpart.page_out_at_once(evicted)
+        counterpart.lane.pager.page_out_at_once(evicted)
 
     def order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of all that could give memory back now, in the order of their turns. O(lists)."""

@@ -203,6 +203,6 @@ def _evict(target: TargetList, is_too_long: Callable[[], bool]) -> None:
         evicted.append(target.evict_last())
         target.release(charge_of(evicted[-1]))
     put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
-    target.page_out(
+    target.lane.pager.page_out(
         [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
     )

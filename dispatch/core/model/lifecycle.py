@@ -110,6 +110,9 @@ class DestinationLifecycle(LimitedDestination):
         """Raise what a send raises before it has a lane. Closed: the destination is not open. Requires: the lock."""
         self.raise_if_not_open()
 
+    def catch_up(self) -> None:
+        """Make the depth exact. A topic removes messages that no subscription needs only from time to time."""
+
     # ------------------------------------------------------------------ what it counts
 
     @abstractmethod

@@ -77,7 +77,7 @@ class NonPersistentLaneState(LaneState):
         """Return whether the topic retained this message and gave it to a new subscription."""
         return sequence in self.retained
 
-    def on_ended(self) -> None:
+    def on_lane_ended(self) -> None:
         """Drop all messages, in RAM and in tmp-storage."""
         self.overflow.remove_lane(self.non_persistent_lane)
 

@@ -147,6 +147,6 @@ class PersistentLaneState(LaneState):
         """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
         self.target_area.pass_unreadable(self, sequence)
 
-    def on_ended(self) -> None:
+    def on_lane_ended(self) -> None:
         """Become a lane that refuses and has nothing. What the journal has goes with the destination's record."""
         self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)

@@ -110,4 +110,4 @@ class Removals:
         caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         for cache in caches:
             cache.end_lane(lane.pending_lane.number)
-        lane.on_ended()
+        lane.on_lane_ended()
