@@ -75,8 +75,7 @@ class DelayedRedelivery:
     def schedule(self, lane: LaneState, first: int, last: int, due_at: int) -> None:
         """Offer a run again at a later time. RAM holds at most the block of the run meanwhile. Requires: the lock."""
         if self._index.is_nearly_full:
-            lane.parked.add(first, last)
-            lane.parked_for_delay += last - first + 1
+            lane.park_for_delay(first, last)
             self._unplaced.append((lane, first, last, due_at))
             self._wake_housekeeper()
         else:
@@ -101,8 +100,7 @@ class DelayedRedelivery:
                     first, last = max(first, entry[1]), min(last, entry[2])
                     if first <= last:
                         left.remove(first, last)
-                        lane.parked.remove(first, last)
-                        lane.parked_for_delay -= last - first + 1
+                        lane.unpark_delayed(first, last)
                 kept += [(entry[0], first, last, entry[3]) for first, last in left]
             self._unplaced = kept
         self.first_due_ms = self._earliest()
@@ -148,8 +146,7 @@ class DelayedRedelivery:
         """Put the runs for which there was no room into the index."""
         while self._unplaced and not self._index.is_crowded:
             lane, first, last, due_at = self._unplaced.pop()
-            lane.parked.remove(first, last)
-            lane.parked_for_delay -= last - first + 1
+            lane.unpark_delayed(first, last)
             self._index.delayed_lane(lane.pending_lane).put(first, last, due_at)
 
     def _earliest(self) -> int:
