@@ -1,9 +1,11 @@
 """Assignments: decide which consumer of a queue gets which message, if messages have groups or consumers priorities.
 
-The consumers of one selector group share its lists as in any queue. Those hold the *unassigned* messages, with one
-frontier, and each message is examined there once. In addition each consumer has lists of *assigned* messages, which are
-its own because it owns their group or is about to take them. A message is assigned when a consumer takes, or at once if
-its owner is known. A consumer gets its assigned messages first, so each group stays in order.
+The consumers of one selector group share its lists, as in any queue. These lists have the *unassigned* messages, and
+each message is examined there once. In addition each consumer has lists of its own for the *assigned* messages: those
+of the groups that it owns, and those that it takes next. A message is assigned when a consumer takes, or at once if its
+group has an owner. A consumer gets its assigned messages first, so each group stays in order.
+
+The two kinds of selector groups and Assignments share this module, because each calls the other.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from .message_groups import MessageGroups, add_bounded, bucket_of
 from .precedence import Precedence, demand_within
 
 _Passed = dict[LaneState, SequenceSet]
+"""Messages that a list has passed although they are pending: see Assignments."""
 
 
 class _Promise:
-    """A message is reserved for a consumer of another selector group. Later messages in groups of its bucket wait."""
+    """A message of a group is reserved for a consumer. Later messages in groups of the same bucket wait."""
 
     __slots__ = ("consumer", "waiting")
 
@@ -48,9 +51,9 @@ class CommonSelectorGroup(SelectorGroup):
     def __init__(self, assignments: Assignments, selector: Selector | None) -> None:
         super().__init__(selector)
         self.assignments = assignments
-        # Messages that these lists have passed because a consumer of another selector group owns their group.
+        # By owner, messages that these lists have passed because a consumer of another selector group owns their group.
         self.withheld: dict[CoreConsumer, _Passed] = {}
-        # Messages that these lists have passed because a consumer of another selector group has a higher priority.
+        # By consumer, messages that these lists have passed because it has a higher priority and another selector group.
         self.reserved_for: dict[CoreConsumer, _Passed] = {}
         # Promises by bucket, for groups without an owner.
         self.promises: dict[int, _Promise] = {}
@@ -72,24 +75,25 @@ class CommonSelectorGroup(SelectorGroup):
                     self._call(self._waiting_consumers.pop(priority), ready)
 
     def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
-        """Wake as `wake` does: a consumer that takes nothing, because the message is another's, wakes no other one."""
+        """Wake all, as `wake` does: a consumer for which the message is not would take nothing and wake no other one."""
         self.wake(ready)
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
+        """Assign loaded messages to their owners, and wake all consumers that wait, highest priority first."""
         self.assignments.assign_owned(self)
         waiting, self._waiting_consumers = self._waiting_consumers, {}
         for priority in sorted(waiting, reverse=True):
             self._call(waiting[priority], ready)
 
     def _call(self, consumers: Iterable[CoreConsumer], ready: list[Callable[[], None]]) -> None:
-        # The consumer that was served last comes last, so that no other one is passed over twice for it.
+        # The consumer that was served last is woken last, so that it does not get two messages before another gets one.
         for consumer in sorted(consumers, key=lambda consumer: self.assignments.assigned_by_consumer[consumer].served):
             consumer.selector_group.wake(ready)
 
     def note_waiting(self, consumer: CoreConsumer) -> None:
-        """Note that a consumer found nothing.
+        """Note that a consumer found nothing, so that `wake` wakes it.
 
-        A closed consumer is not asked again, though a transaction may still give it credit.
+        A closed consumer is left out: a transaction may still give it credit.
         """
         if consumer in self.assignments.assigned_by_consumer:
             self._waiting_consumers.setdefault(consumer.priority, {})[consumer] = None
@@ -108,14 +112,14 @@ class CommonSelectorGroup(SelectorGroup):
     # ------------------------------------------------------------------ what was passed, and is looked at again
 
     def reoffer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-        """Reoffer these messages, unless the list has them still or comes to them."""
+        """Put messages back among the unassigned ones, unless the list has them or has not come to them yet."""
         target = self.list_over(lane)
         target.reoffer(runs)
         self.assignments.loads.request(target)
         self.assignments.target_area.wake(self)
 
     def withhold(self, owner: CoreConsumer, lane: LaneState, first: int, last: int) -> None:
-        """Keep messages in groups of this owner for it."""
+        """Note messages that these lists have passed for the owner of their group."""
         add_bounded(lane, _runs_for(owner, lane, self.withheld), first, last)
 
     def reserve_for(self, consumer: CoreConsumer, message_group: str | None, lane: LaneState, sequence: int) -> None:
@@ -125,7 +129,7 @@ class CommonSelectorGroup(SelectorGroup):
             self.promises[bucket_of(message_group)] = _Promise(consumer)
 
     def waits_behind_promise(self, message_group: str | None, lane: LaneState, sequence: int) -> bool:
-        """Let a message wait if an earlier one of its group is reserved for a consumer; return whether it waits."""
+        """Let a message wait if an earlier one of its bucket is reserved for a consumer; return whether it waits."""
         promise = self.promises.get(bucket_of(message_group)) if message_group is not None else None
         if promise is not None:
             add_bounded(lane, promise.waiting.setdefault(lane, SequenceSet()), sequence, sequence)
@@ -138,12 +142,12 @@ class CommonSelectorGroup(SelectorGroup):
             self._reoffer_lanes(promise.waiting)
 
     def reoffer_withheld(self, consumer: CoreConsumer) -> None:
-        """Reoffer all messages that are withheld or reserved for this consumer."""
+        """Put back among the unassigned ones all messages that are withheld or reserved for this consumer."""
         self._reoffer_lanes(self.withheld.pop(consumer, {}))
         self._reoffer_reserved_for(consumer)
 
     def reoffer_reserved(self, priority: int) -> None:
-        """Reoffer what is reserved for consumers of this priority or a lower one, because such a one takes."""
+        """Put back what is reserved for consumers up to a priority, because a consumer of that priority takes."""
         for consumer in [consumer for consumer in self.reserved_for if consumer.priority <= priority]:
             self._reoffer_reserved_for(consumer)
 
@@ -173,12 +177,12 @@ class OwnSelectorGroup(SelectorGroup):
             idle = common.idle[owner.priority] = IdleConsumers(common.assignments.message_groups.owned)
         # The idle consumers of the owner's priority. The owner is one of them while its last take found nothing.
         self.idle = idle
-        # How many takes of the queue had got a message when the owner last got one.
+        # The number of the owner's last take that got a message, counted over the queue.
         self.served = 0
 
     @property
     def common(self) -> SelectorGroup:
-        """The selector group whose unassigned messages its consumer shares with others: `common_selector_group`."""
+        """The selector group with the unassigned messages, which the owner shares with other consumers."""
         return self.common_selector_group
 
     def source_list(self, target: TargetList) -> TargetList:
@@ -194,9 +198,9 @@ class OwnSelectorGroup(SelectorGroup):
         return (target for pair in zip(self.lists, self.common_selector_group.lists, strict=False) for target in pair)
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """Want messages of the consumer's own groups, and without a group, if the selector matches them.
+        """Want messages of the owner's groups, and messages without a group, if the selector matches them.
 
-        Messages between them are loaded too, and belong to others.
+        A load brings the messages between them too, which belong to others.
         """
         assignments = self.common_selector_group.assignments
         message_group = assignments.message_group_names.of(lane, message)
@@ -205,19 +209,19 @@ class OwnSelectorGroup(SelectorGroup):
         return super().wants(lane, message, values)
 
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Claim a free message of the consumer for a hand-out; return False if it is not for this consumer now.
+        """Claim a free message for a hand-out to the owner; return False if it is not for the owner now.
 
-        Its group is remembered until the message is settled. A message whose group waits, waits with it.
+        The group of the message is remembered until the hand-out. A message whose group is halted waits.
         """
         if not super().claim(lane, message):
             return False
         assignments = self.common_selector_group.assignments
         message_group = assignments.message_group_names.of(lane, message)
         if message_group is None:
-            # A message that came back meanwhile lies between this consumer's own.
+            # A load may have brought a message that came back since, whose group nobody remembers.
             return not assignments.message_group_names.is_forgotten(lane, message)
         if assignments.message_groups.owner(message_group) is not self.owner:
-            return False  # it lies between this consumer's own, and is unassigned or with its owner
+            return False  # a load brought it because it lies between messages of this owner
         if assignments.message_groups.is_halted(lane, message[0], message_group):
             assignments.message_groups.wait(lane, message[0], message_group)
             keep(lane, message)
@@ -239,13 +243,13 @@ class Assignments:
 
     - unassigned: in the lists of each selector group that wants it, or behind their frontiers;
     - assigned: in a list of the one consumer that may have it, the owner of its group if it has one;
-    - passed: withheld for the owner of its group, or reserved for a consumer of higher priority, in another selector
-      group; or it waits behind a promise;
+    - passed: a selector group keeps it for a consumer of another selector group, because that consumer owns its group
+      (withheld) or has a higher priority (reserved); or it waits behind such a reserved message (a promise);
     - waiting: behind a message of its group that comes back later, in `message_groups`.
 
-    A bucket of groups has one owner or none. Up to the last place of a bucket that was assigned, no message of an owned
-    group is unassigned; behind that place, none is assigned. So the place of a message that comes back is known, and
-    each group stays in order.
+    A bucket of groups has one owner or none. The last message of a bucket that was assigned divides the lane: before
+    it, no message of an owned group is unassigned; behind it, none is assigned. So a message that comes back goes to
+    the owner if it lies before that place, and each group stays in order.
     """
 
     def __init__(self, queue: CoreDestination, parts: DistributionParts) -> None:
@@ -282,7 +286,7 @@ class Assignments:
         return target
 
     def gets_no_more(self, consumer: CoreConsumer) -> bool:
-        """Return whether others wait for the groups it holds, because it drains or another consumer is exclusive."""
+        """Return whether a consumer gets nothing more, because it drains or another consumer is exclusive."""
         return consumer.stage.is_draining or self.queue.exclusive not in (None, consumer)
 
     # ------------------------------------------------------------------ assigning

@@ -52,10 +52,10 @@ class ListContents:
 
         consumer_memory: pays for the list itself, not for its messages.
         """
-        # The first sequence that the list has not examined. To examine is to find out whether a message is pending, free
-        # and matches.
+        # The first sequence that the list has not examined. To examine a message is to find out whether it is pending
+        # and free, and whether it matches.
         self.frontier = 0
-        # Lower bound of `passed_end`. It stays while `direct` begins with a message that came back, which lies before it.
+        # Lower bound of `passed_end`, for as long as `direct` begins with a message that came back and lies before it.
         self.passed_end_min = 0
         self.returned = ListRuns(consumer_memory)
         # NO_MESSAGES, or a deque of its own while the list holds direct messages or takes arrivals on the fast path.
@@ -110,7 +110,7 @@ class ListContents:
         self.direct_bytes += charge
 
     def advance_frontier(self, end: int) -> None:
-        """Move the frontier to `end` if it is before it. Requires: each message before `end` is examined or not there."""
+        """Move the frontier to `end` if it is not there. Requires: each message before `end` is examined or gone."""
         if end > self.frontier:
             self.frontier = end
 
@@ -173,9 +173,9 @@ class ListContents:
             at = known[1] + 1
 
     def put_back(self, messages: list[StoredMessage]) -> None:
-        """Put loaded messages that had come back into their places among the direct ones. O(messages).
+        """Put loaded messages that had come back into their places among the direct ones.
 
-        Requires: they are in order and their charge is made.
+        Requires: they are in order and their charge is made. O(these messages, and the direct ones before the last).
         """
         self.passed_end_min = self.passed_end
         self.own_direct()
