@@ -204,7 +204,7 @@ class AssigningDistribution(Distribution):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether nothing is handed out: a delivery may have to halt its group later, and memory has no room for that."""
+        """Whether nothing is handed out: each delivery may have to halt its group, and memory has no room for that."""
         return self.queue.has_message_groups and self._message_group_memory.is_full
 
     def _collect(

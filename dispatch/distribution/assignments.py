@@ -51,9 +51,10 @@ class CommonSelectorGroup(SelectorGroup):
     def __init__(self, assignments: Assignments, selector: Selector | None) -> None:
         super().__init__(selector)
         self.assignments = assignments
-        # By owner, messages that these lists have passed because a consumer of another selector group owns their group.
+        # By owner, messages that these lists have passed because the owner of their group is in another selector group.
         self.withheld: dict[CoreConsumer, _Passed] = {}
-        # By consumer, messages that these lists have passed because it has a higher priority and another selector group.
+        # By consumer, messages that these lists have passed because it is in another selector group and has a higher
+        # priority.
         self.reserved_for: dict[CoreConsumer, _Passed] = {}
         # Promises by bucket, for groups without an owner.
         self.promises: dict[int, _Promise] = {}
@@ -299,27 +300,19 @@ class Assignments:
         quota = self.precedence.quota(assigned.common_selector_group, assigned.owner.priority)
         moved = 0
         while moved < most and (source := _next(common_list)) is not None:
-            message = source.direct[0]
-            if not source.selector_group.claim(source.lane, message):
+            message, lane = source.direct[0], source.lane
+            if not source.selector_group.claim(lane, message):
                 _drop(source)
                 continue
-            if self.message_group_names.is_forgotten(source.lane, message):
+            if self.message_group_names.is_forgotten(lane, message):
                 _drop(source)
                 source.note_returned(message[0])
                 continue
-            message_group = self.message_group_names.of(source.lane, message)
-            if message_group is None or self._is_new(source.lane, message[0], message_group):
+            message_group = self.message_group_names.of(lane, message)
+            if message_group is None or self._is_new(lane, message[0], message_group):
                 if quota <= 0:
                     break
-                if assigned.common_selector_group.waits_behind_promise(message_group, source.lane, message[0]):
-                    _drop(source, keeps=True)
-                    continue
-                first = self.precedence.first_above(
-                    assigned.common_selector_group, assigned.owner.priority, source.lane, message
-                )
-                if first is not None:
-                    assigned.common_selector_group.reserve_for(first, message_group, source.lane, message[0])
-                    _drop(source, keeps=True)
+                if self._is_kept_for_another(assigned, source, message_group):
                     continue
                 quota -= 1
                 if message_group is not None:
@@ -329,6 +322,21 @@ class Assignments:
         if common_list.counterpart is not None:
             self._request(common_list.counterpart)
         return moved > 0
+
+    def _is_kept_for_another(self, assigned: OwnSelectorGroup, source: TargetList, message_group: str | None) -> bool:
+        """Keep the first message of a list, which has no owner, if others come first; return whether it was kept.
+
+        Then it is passed: it waits behind a promise, or is reserved for a consumer of higher priority.
+        """
+        common, lane, message = assigned.common_selector_group, source.lane, source.direct[0]
+        if common.promises and common.waits_behind_promise(message_group, lane, message[0]):
+            _drop(source, keeps=True)
+            return True
+        first = self.precedence.first_above(common, assigned.owner.priority, lane, message)
+        if first is not None:
+            common.reserve_for(first, message_group, lane, message[0])
+            _drop(source, keeps=True)
+        return first is not None
 
     def assign_owned(self, common: CommonSelectorGroup) -> None:
         """Assign the first unassigned messages to their owners, up to the first message without an owner."""
@@ -346,28 +354,26 @@ class Assignments:
 
     def _request(self, target: TargetList) -> None:
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
-            # Each load that ends calls this. The loader would take memory from others for a list that waits for memory.
+            # Each load that ends calls this. The loader would take memory from other lists for one that waits for memory.
             if not self._dispatch_area.is_waiting(target):
                 self.loads.request(target)
 
     def _give(self, message_group: str, consumer: CoreConsumer) -> None:
-        """Give a group to its first owner. Messages that waited for the decision are examined again."""
+        """Give a group to its first owner, and examine again the messages that waited behind a promise of its bucket."""
         self.message_groups.set_owner(message_group, consumer)
         self.assigned_by_consumer[consumer].idle.recount(consumer)
         for common in self.common_selector_groups():
             common.end_promise(bucket_of(message_group))
 
     def _neediest(self, assigned: OwnSelectorGroup) -> CoreConsumer:
-        """Choose the owner of a group among the consumer that takes and those that found nothing: the one with the
-        fewest groups.
-        """
+        """Return who shall own a new group: the consumer that takes, or one that found nothing and owns fewer groups."""
         if self.queue.exclusive is not None:
             return assigned.owner
         fewest = self.message_groups.owned(assigned.owner)
         return assigned.idle.neediest(fewest, partial(demand_within, self.queue)) or assigned.owner
 
     def _is_new(self, lane: LaneState, sequence: int, message_group: str) -> bool:
-        """Return whether the group has no owner and need not wait."""
+        """Return whether the group of a message has no owner and is not halted before the message."""
         message_groups = self.message_groups
         return message_groups.owner(message_group) is None and not message_groups.is_halted(
             lane, sequence, message_group
@@ -376,9 +382,9 @@ class Assignments:
     def _move(
         self, assigned: OwnSelectorGroup | None, source: TargetList, message_group: str | None
     ) -> CoreConsumer | None:
-        """Move the first unassigned message to its consumer, and return that.
+        """Assign the first unassigned message; return the consumer that got it. None: it waits or is withheld.
 
-        assigned: the selector group of the assigned messages of the consumer that takes.
+        assigned: the selector group of the consumer that takes. None: no consumer takes, and the message has an owner.
         """
         message, lane = source.direct[0], source.lane
         common = source.selector_group
@@ -405,9 +411,9 @@ class Assignments:
         return owner
 
     def _append(self, source: TargetList, own: TargetList, *, is_asked_for: bool) -> None:
-        """Append the first unassigned message to the owner's list. If it does not fit there, the owner loads it later.
+        """Move the first unassigned message to the owner's list, or note it there to be loaded later.
 
-        is_asked_for: a take waits for it and gets it, however little room there is.
+        is_asked_for: a take waits for the message and gets it even if the owner's list has no room.
         """
         message = source.direct[0]
         has_room = is_asked_for or own.direct_bytes + charge_of(message) <= own.high_watermark_bytes
@@ -420,7 +426,7 @@ class Assignments:
             self.loads.request(own)
 
     def _is_withheld(self, common: CommonSelectorGroup, owner: CoreConsumer) -> bool:
-        """Return whether messages of this owner are not assigned from these unassigned messages, or not now."""
+        """Return whether unassigned messages of this owner are withheld: it has another selector, or gets nothing now."""
         return self.assigned_by_consumer[owner].common_selector_group is not common or self.gets_no_more(owner)
 
     # ------------------------------------------------------------------ giving back
@@ -428,7 +434,7 @@ class Assignments:
     def empty(self, assigned: OwnSelectorGroup) -> None:
         """Make all messages unassigned that are assigned to a consumer and not taken.
 
-        A load under way has no effect.
+        A load that is under way for one of its lists will bring nothing: the list has ended, and a new one is made.
         """
         self.message_groups.assign_again(assigned.owner)
         for at, own in enumerate(assigned.lists):
@@ -450,18 +456,18 @@ class Assignments:
         pair(assigned)
 
     def reoffer_withheld(self, consumer: CoreConsumer) -> None:
-        """Reoffer all messages that are withheld or reserved for this owner."""
+        """Put back among the unassigned ones all messages that are withheld or reserved for a consumer."""
         for common in self.common_selector_groups():
             common.reoffer_withheld(consumer)
 
 
 def _runs_for(consumer: CoreConsumer, lane: LaneState, passed: dict[CoreConsumer, _Passed]) -> SequenceSet:
-    """Return the runs of a lane that are kept for a consumer, made if there are none."""
+    """Return the runs of a lane that are kept for a consumer, as an empty set if there are none yet."""
     return passed.setdefault(consumer, {}).setdefault(lane, SequenceSet())
 
 
 def _drop(source: TargetList, *, keeps: bool = False) -> None:
-    """Drop the first direct message of the unassigned ones. keeps: it will be needed again."""
+    """Drop the first direct message of a list. keeps: keep it in RAM if there is room, because it is needed again."""
     message = source.direct[0]
     source.release(source.pass_first())
     if keeps:
@@ -469,12 +475,12 @@ def _drop(source: TargetList, *, keeps: bool = False) -> None:
 
 
 def keep(lane: LaneState, message: StoredMessage) -> None:
-    """Keep a message in RAM if there is room."""
+    """Keep a message in the PendingCache if that has room, and page it out otherwise."""
     if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
         lane.pager.page_out((message,))
 
 
 def _next(target: TargetList) -> TargetList | None:
-    """Return which of an unassigned list and its counterpart has the next message in RAM, or None."""
+    """Return the list or its counterpart, whichever has the next message. None: that message is not in RAM."""
     source = target if target.counterpart is None else next_by_arrival(target)[0]
     return source if source.is_ready else None
