@@ -51,7 +51,7 @@ class CommonSelectorGroup(SelectorGroup):
     def __init__(self, assignments: Assignments, selector: Selector | None) -> None:
         super().__init__(selector)
         self.assignments = assignments
-        # By owner, messages that these lists have passed because the owner of their group is in another selector group.
+        # By owner, messages that these lists have passed because their owner is in another selector group.
         self.withheld: dict[CoreConsumer, _Passed] = {}
         # By consumer, messages that these lists have passed because it is in another selector group and has a higher
         # priority.
@@ -354,19 +354,19 @@ class Assignments:
 
     def _request(self, target: TargetList) -> None:
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
-            # Each load that ends calls this. The loader would take memory from other lists for one that waits for memory.
+            # Each load that ends calls this. For a list that waits for memory, the loader would take it from others.
             if not self._dispatch_area.is_waiting(target):
                 self.loads.request(target)
 
     def _give(self, message_group: str, consumer: CoreConsumer) -> None:
-        """Give a group to its first owner, and examine again the messages that waited behind a promise of its bucket."""
+        """Give a group to its first owner, and examine again the messages that waited for that behind a promise."""
         self.message_groups.set_owner(message_group, consumer)
         self.assigned_by_consumer[consumer].idle.recount(consumer)
         for common in self.common_selector_groups():
             common.end_promise(bucket_of(message_group))
 
     def _neediest(self, assigned: OwnSelectorGroup) -> CoreConsumer:
-        """Return who shall own a new group: the consumer that takes, or one that found nothing and owns fewer groups."""
+        """Return the owner for a new group: the consumer that takes, or one that found nothing and owns fewer groups."""
         if self.queue.exclusive is not None:
             return assigned.owner
         fewest = self.message_groups.owned(assigned.owner)
@@ -426,7 +426,7 @@ class Assignments:
             self.loads.request(own)
 
     def _is_withheld(self, common: CommonSelectorGroup, owner: CoreConsumer) -> bool:
-        """Return whether unassigned messages of this owner are withheld: it has another selector, or gets nothing now."""
+        """Return whether unassigned messages are withheld from their owner: it has another selector or gets no more."""
         return self.assigned_by_consumer[owner].common_selector_group is not common or self.gets_no_more(owner)
 
     # ------------------------------------------------------------------ giving back

@@ -1,4 +1,4 @@
-"""MessageGroupNames: the group of each message of a queue, even while the message is on disk."""
+"""MessageGroupNames: the group of each message of a queue, even while the body of the message is on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MessageGroupNames:
 
     def __init__(self, queue: CoreDestination) -> None:
         self._queue = queue
-        # The groups of messages whose body is not in RAM, and of messages that are just handed out.
+        # By lane and sequence, the groups of messages whose body is not in RAM, and of those that are handed out next.
         self._known: dict[tuple[LaneMessages, int], str | None] = {}
 
     def of(self, lane: LaneMessages, message: StoredMessage) -> str | None:
