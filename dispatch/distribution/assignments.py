@@ -76,7 +76,7 @@ class CommonSelectorGroup(SelectorGroup):
                     self._call(self._waiting_consumers.pop(priority), ready)
 
     def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
-        """Wake all, as `wake` does: a consumer for which the message is not would take nothing and wake no other one."""
+        """Wake all, as `wake` does. If one were woken and the message is not for it, it would not wake another."""
         self.wake(ready)
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
@@ -366,7 +366,7 @@ class Assignments:
             common.end_promise(bucket_of(message_group))
 
     def _neediest(self, assigned: OwnSelectorGroup) -> CoreConsumer:
-        """Return the owner for a new group: the consumer that takes, or one that found nothing and owns fewer groups."""
+        """Return the owner for a new group: the consumer that takes, or an idle one that owns fewer groups."""
         if self.queue.exclusive is not None:
             return assigned.owner
         fewest = self.message_groups.owned(assigned.owner)

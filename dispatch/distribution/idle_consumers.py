@@ -51,7 +51,7 @@ class IdleConsumers:
         self._by_count.setdefault(count, {})[consumer] = None
 
     def neediest(self, fewer_than: int, demand: Callable[[CoreConsumer], int]) -> CoreConsumer | None:
-        """Return an idle consumer that could take a message: one with the fewest groups, below a bound. None: no such one.
+        """Return an idle consumer that could take a message: the one with the fewest groups, below a bound. None: none.
 
         A consumer without prefetch that does not wait is removed on the way, and its next take that finds nothing notes
         it again. So each take pays for one removal at most, and a call costs O(slow consumers + distinct counts).

@@ -19,7 +19,7 @@ from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 
 BUCKETS: Final = 1024
 HALT_BYTES: Final = OVERHEAD_BYTES
-"""Charged for a message that halts its group, in addition to the group's name. Its delivery was charged as much."""
+"""Charged for a message that halts its group, in addition to the group's name. Its delivery took no less."""
 BUCKET_BYTES: Final = 256
 """Charged for a bucket and priority of which a message was assigned to the owner."""
 WAITING_BYTES: Final = 368
@@ -194,7 +194,7 @@ class MessageGroups:
         return None if halt is None else halt.group
 
     def halting(self, lane: LaneState, first: int, last: int) -> list[int]:
-        """Return which messages of a run halt their groups, in order. O(the run, or fewer messages that halt a group)."""
+        """Return which messages of a run halt their groups, in order. O(messages of the run, or that halt a group)."""
         halting = self._halting.get(lane, {})
         if last - first < len(halting):
             return [sequence for sequence in range(first, last + 1) if sequence in halting]

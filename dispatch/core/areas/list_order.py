@@ -35,9 +35,10 @@ def pair(selector_group: SelectorGroup) -> None:
 
 
 def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
-    """Return which of a list and its counterpart goes first, and up to which of its sequences it may go.
+    """Return the list or its counterpart, whichever has the message that arrived first, and where it must stop.
 
-    If only one of the two has messages, return that one, without a bound. O(log turns).
+    It must stop before the sequence returned, because the other list comes next there. If only one of the two has
+    messages, return it without a bound. O(log turns).
     """
     counterpart = target.counterpart
     assert counterpart is not None

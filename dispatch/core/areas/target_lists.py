@@ -1,7 +1,7 @@
 """TargetLists: which TargetLists there are. They begin and end with selector groups and with lanes.
 
-Each selector group has one over each lane that it reads. Watermarks say how much each may hold. What arrives in the
-lists is in TargetArea (target_area.py).
+Each selector group has a list over each lane that it reads. Watermarks says how much each list may hold, and TargetArea
+(target_area.py) fills the lists.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         events: ListEvents,
         traffic: TrafficObserver,
     ) -> None:
-        """watermarks: have all lists, each with its share of the memory limit.
-        events: hears of lanes that nobody reads any more, and of those that are gone.
-        traffic: is told which lists there are.
+        """Make it without lists.
+
+        watermarks: gives each list its share of the memory limit.
+        events: told of lanes that no consumer reads any more, and of lanes that have ended.
+        traffic: observes which lists there are.
         """
         self._memory = memory
         self._consumer_memory = memory.consumer_memory
@@ -48,7 +50,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         self._dispatch_area = dispatch_area
         self._events = events
         self._traffic = traffic
-        # Number of selector groups without a list. The first message for each needs one, and memory for it is kept.
+        # Number of selector groups without a list. Memory is kept for the list that the first message of each needs.
         self.listless_selector_groups = 0
         # Lists that have ended while a load was under way, which still holds memory.
         self._leaving: dict[TargetList, None] = {}
@@ -81,14 +83,14 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         return selector_group
 
     def _lay_all_open(self, destination: CoreDestination) -> None:
-        """Make non-persistent messages that are in one list alone findable for a selector group that is to come."""
+        """Move non-persistent messages out of the lists, to where a new selector group can find them too."""
         for lane in destination.all_lanes():
             if not lane.is_persistent:
                 for target in destination.lists_over(lane):
                     self._lay_open(target)
 
     def _lay_open(self, target: TargetList) -> None:
-        """Make messages that only this list has findable for others. Requires: its messages are not persistent."""
+        """Move all direct messages to tmp-storage or its buffer. Requires: the messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
         target.release(charge_of_all(messages))
         target.lane.pager.page_out(messages)
@@ -149,7 +151,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         self._traffic.lane_added(lane)
 
     def on_lane_gone(self, lane: LaneState) -> None:
-        """Release what a lane that has ended still holds here."""
+        """Report that a lane has ended, and release its charge. Called when the lane is emptied or not used any more."""
         self._events.gone(lane)
         lane.release_charge()
         self._traffic.lane_gone(lane)
@@ -191,7 +193,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
             self._events.unread(target.lane)
 
     def release_share(self, target: TargetList) -> None:
-        """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
+        """Release a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self._loads.forget(target)
         self._dispatch_area.stop_waiting_for_memory(target)
         self._watermarks.forget(target)
@@ -226,10 +228,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         self._watermarks.shorten(target)
 
     def audit(self) -> dict[str, int]:
-        """Return what each holder's charge should be, found by walking all live objects.
-
-        This includes messages on their way.
-        """
+        """Return what each holder's charge should be, from a walk over all live objects, loads under way included."""
         lanes = self.lanes()
         for lane in lanes:
             lane._check()
