@@ -72,7 +72,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     def bound_in_flight(self, shares: Shares) -> None:
         """Set the bounds on deliveries in flight for a new memory limit.
 
-        Above `dispatch_bytes_max`, deliveries of the common memory are lazy; above `in_flight_bytes_max` there are none.
+        Above `dispatch_bytes_max`, deliveries of the common memory are lazy. Above `in_flight_bytes_max` none is made.
         Each memory with a quota lowers both by what it holds or reserves, whichever is more.
         """
         self.dispatch_bytes_max = shares.dispatch_bytes_max

@@ -79,7 +79,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
             lane.arrive_many(messages, charge)
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
-        """Move the published end to `first`, because there is no message between them, and lists that wait there too."""
+        """Move the published end to `first`, because no message lies between, and with it the lists that have got there."""
         for target in lane.selector_group_lists():
             if target.frontier == lane.published_end:
                 target.advance_frontier(first)
@@ -131,7 +131,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         decoded: list[Decoded | None] | None,
         at: int,
     ) -> bool:
-        """Offer an arrival to the list of each selector group; return whether RAM has it for all lists that may want it.
+        """Offer an arrival to the list of each selector group; return whether RAM has it for all that may want it.
 
         decoded: for each list, the headers of several messages that its selector names; this message is the one at
         `at`. None: nothing is decoded yet.

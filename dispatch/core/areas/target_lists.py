@@ -151,7 +151,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         self._traffic.lane_added(lane)
 
     def on_lane_gone(self, lane: LaneState) -> None:
-        """Report that a lane has ended, and release its charge. Called when the lane is emptied or not used any more."""
+        """Report that a lane has ended, and release its charge. Removals and ended subscriptions call it."""
         self._events.gone(lane)
         lane.release_charge()
         self._traffic.lane_gone(lane)
