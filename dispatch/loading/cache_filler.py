@@ -38,7 +38,7 @@ class CacheFiller:
                 self._take_from(cache, load)
 
     def _take_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
-        """Take messages of a load from a cache. Stop at one that other lists need and for whose copy memory has no room."""
+        """Take messages of a load from a cache. Stop at one that others need and for whose copy memory has no room."""
         target = load.target
         memory, lane_number = target.memory, target.lane.pending_lane.number
         shares_messages = cache.shares_messages(lane_number)

@@ -1,4 +1,4 @@
-"""Reading a load: read its messages from the disk, verify them, and ask the selector which are wanted. Without a lock."""
+"""Reading a load: read its messages from the disk and ask the selector which are wanted. No lock is held meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_load(load: Load[TargetList]) -> None:
 
 
 def _scan(load: Load[TargetList]) -> list[StoredMessage]:
-    """Read the missing messages and find out which are unwanted; return the others, and those that are undecided."""
+    """Read the missing messages and find out which are unwanted; return those read, without what surely is unwanted."""
     selector_group, lane = load.target.selector_group, load.target.lane
     held = list(load.held.values())
     gathered: list[StoredMessage] = []

@@ -79,7 +79,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
             lane.arrive_many(messages, charge)
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
-        """Move the published end to `first`, because no message lies between, and with it the lists that have got there."""
+        """Move the published end to `first`, and with it lists that have got there: no message lies between."""
         for target in lane.selector_group_lists():
             if target.frontier == lane.published_end:
                 target.advance_frontier(first)

@@ -25,8 +25,8 @@ RELEASE_BLOCKS: Final = 16
 class DelayedRedelivery:
     """Messages that came back and are offered again later. The state lock guards it.
 
-    The index keeps their timetable, which is bounded and charged like the rest of the index. RAM holds nothing else of
-    these messages. If the index has no room before a checkpoint, runs of such messages wait here.
+    The index has the time of each, bounded and charged like the rest of the index. RAM has nothing else of these
+    messages. If the index has no room before the next checkpoint, their runs wait here.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class DelayedRedelivery:
         self._unplaced: list[tuple[LaneState, int, int, int]] = []
 
     def restore(self) -> int:
-        """Take over the delays that opening the store found. Return how many messages with a group came back early.
+        """Take over the delays that opening the store found; return how many messages come back at once instead.
 
-        RAM may have no room for all their groups, so those messages come back at once. Requires: the lock.
+        RAM may have no room to halt the groups of all delayed messages. The others come back early. Requires: the lock.
         """
         forgotten = 0
         for number, waiting in list(self._index.delayed.items()):
