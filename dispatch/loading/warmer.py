@@ -73,7 +73,7 @@ class CacheWarmer:
         self._memories = memories
         self._reading = reading
         self._queues = queues
-        # Lanes whose head is to be filled, each with the sequence at which its next load begins. The first lane is next.
+        # Lanes whose head is to be filled, each with the sequence at which its next load begins. The first one is next.
         self._lanes: dict[LaneState, int] = {}
         # Memories whose cache has no room for the next message of a lane. Their lanes wait for `resume`.
         self._full_memories: set[MessageMemory] = set()

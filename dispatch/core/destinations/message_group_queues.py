@@ -1,6 +1,6 @@
 """MessageGroupQueues: prepare a queue for its first message with a group.
 
-A record keeps this for the life of the queue.
+A record in the journal says for the life of the queue that it has such messages.
 """
 
 from __future__ import annotations

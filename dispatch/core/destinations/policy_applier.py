@@ -1,4 +1,4 @@
-"""PolicyApplier: set up what a policy says of a queue or topic when it is opened."""
+"""PolicyApplier: give a queue or topic the limits, duplicate window and lifetime of its policy when it is opened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .destination_state import DestinationState
 
 
 class PolicyApplier:
-    """Sets up what a policy says of a whole queue or topic: limits, duplicate window, lifetime.
+    """Gives queues and topics the limits, duplicate window and lifetime of their policies.
 
     The state lock guards it; every method requires it held.
     """
@@ -24,11 +24,7 @@ class PolicyApplier:
         self._policies = policies
 
     def apply(self, destination: DestinationState) -> None:
-        """Set up what the policy of a queue or topic asks for.
-
-        It says which limits and duplicate window there are, and after how many seconds without use the queue or topic
-        is deleted.
-        """
+        """Give a queue or topic its limits, its duplicate window, and the time without use after which it is deleted."""
         destination.has_duplicate_window = self._windows.watch(destination.number, destination.name)
         policy = self._policies.of(destination.name)
         destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)

@@ -39,7 +39,7 @@ TOLD_AGAIN_SECONDS: Final = 60.0
 Each one counts all late deliveries since the last one.
 """
 STALE_MIN: Final = 64
-"""Extended deliveries of a consumer that are kept before settled ones among them are looked for and forgotten."""
+"""With at least so many extended deliveries of a consumer, settled ones among them are looked for and forgotten."""
 
 _Key = tuple[LaneMessages, int]
 
@@ -66,8 +66,8 @@ class _Wheel:
     def __init__(self, seconds: float, now: float) -> None:
         self.seconds = seconds
         self.consumers: dict[CoreConsumer, _Watched] = {}
-        # Each note has its time, and how many deliveries each consumer had had by then. The oldest is first. There are at
-        # most LOOKS + 1, and one more while a note has more late deliveries than one call gives back.
+        # Each note has its time, and how many deliveries each consumer had had by then. The oldest note is first. There
+        # are at most LOOKS + 1, and one more while a note has more late deliveries than one call gives back.
         self.notes: deque[tuple[float, dict[CoreConsumer, int]]] = deque()
         self.next_note = now + seconds / LOOKS
 
