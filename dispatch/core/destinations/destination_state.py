@@ -38,8 +38,8 @@ class DestinationState(CoreDestination):
         self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES
         # By priority, the lanes of non-persistent messages: see `put_non_persistent_lane`.
         self.non_persistent_lanes: tuple[NonPersistentLaneState | None, ...] = NO_LANES
-        # The charge for this object after the destination is closed or deleted, as long as a Queue or the like refers to
-        # it. None: it is open.
+        # The charge for this object after the destination is closed or deleted, for as long as a Queue or Topic refers
+        # to it. None: it is open.
         self.lasting_charge: LastingCharge | None = None
 
     def end_admission(self) -> None:

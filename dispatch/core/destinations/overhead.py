@@ -155,7 +155,7 @@ class DestinationOverhead:
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
             make_room(charge_bytes, None)
-            # Each list keeps its last message, and many large ones may fill memory. Take these too: they are read again.
+            # Each list keeps its last message, and many large ones may fill memory. Take these too, to be read again.
             if self._budget.free_bytes < charge_bytes:
                 make_room(charge_bytes, None, messages_min=0)
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)

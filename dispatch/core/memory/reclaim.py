@@ -54,8 +54,8 @@ class Reclaim:
         self._memories = memory.memories
         # How often the rates of the lists were measured.
         self.measurements = 0
-        # The last look at which no list could give: the bytes of all lists, `measurements`, and the supply that each list
-        # was to keep. By the memory of the list that asked, because lists of one memory share its reserve.
+        # The last look at which no list could give: the bytes of all lists, `measurements`, and the supply that each
+        # list was to keep. By the memory of the list that asked, because lists of one memory share its reserve.
         self._exhausted: dict[MessageMemory, tuple[int, int, float]] = {}
 
     @property
