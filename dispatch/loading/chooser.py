@@ -17,7 +17,7 @@ from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.structures.sequence_set import SequenceSet
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import TargetList
-from ..core.model.load import Load
+from ..core.model.load import Load, LoadSource
 
 LOAD_MESSAGES_MAX: Final = 512
 CACHED_MESSAGES_MIN: Final = 64
@@ -45,22 +45,20 @@ class LoadChooser:
         frontier.
         """
         began_at = self._monotonic()
-        sources = [(target.returned, True), (target.references, False)]
+        sources = [(target.returned, LoadSource.RETURNED), (target.references, LoadSource.REFERENCES)]
         if target.returned and target.references and target.references.first < target.returned.first:
             sources.reverse()  # a part of the returned messages was loaded and has become references since
-        for runs, is_return in sources:
+        for runs, source in sources:
             chosen = self._gather(target, runs)
             if chosen:
-                return _load_of(
-                    target, chosen, began_at, needs_matching=is_return, is_return=is_return, is_needed=is_needed
-                )
+                return _load_of(target, chosen, source, began_at, is_needed=is_needed)
         candidate = _skip_blocks(target) if target.skip_names else None
         unseen = SequenceSet()
         if target.frontier < target.lane.published_end:
             unseen.add(target.frontier, target.lane.published_end - 1)
         chosen = self._gather(target, unseen)
         if chosen:
-            load = _load_of(target, chosen, began_at, needs_matching=True, is_return=False, is_needed=is_needed)
+            load = _load_of(target, chosen, LoadSource.BEHIND_FRONTIER, began_at, is_needed=is_needed)
             load.survey = None if candidate is None else candidate.survey(load.first)
             return load
         # This does not move the frontier of a list of assigned messages, which is behind all messages ever to come.
@@ -122,20 +120,13 @@ def _skip_blocks(target: TargetList) -> Candidate | None:
 
 
 def _load_of(
-    target: TargetList,
-    runs: list[tuple[int, int]],
-    began_at: float,
-    *,
-    needs_matching: bool,
-    is_return: bool,
-    is_needed: bool,
+    target: TargetList, runs: list[tuple[int, int]], source: LoadSource, began_at: float, *, is_needed: bool
 ) -> Load[TargetList]:
     """Return a load of chosen runs, before anything is reserved or read."""
     return Load(
         target,
         runs,
-        needs_matching=needs_matching,
-        is_return=is_return,
+        source,
         is_needed=is_needed,
         needed_claims=target.needs_claims,
         purge_count=target.lane.purge_count,

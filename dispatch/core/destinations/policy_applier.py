@@ -24,7 +24,7 @@ class PolicyApplier:
         self._policies = policies
 
     def apply(self, destination: DestinationState) -> None:
-        """Give a queue or topic its limits, its duplicate window, and the time after which it is deleted as inactive."""
+        """Give a queue or topic its limits, its duplicate window, and the time without use until it is deleted."""
         destination.has_duplicate_window = self._windows.watch(destination.number, destination.name)
         policy = self._policies.of(destination.name)
         destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)

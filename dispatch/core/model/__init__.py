@@ -1,6 +1,6 @@
 """Lanes, TargetLists, selector groups, consumers and deliveries, and the destination to which they belong.
 
-`destination.py` has the classes that hold each other. Each inherits from classes in the files below it, which know less:
+`destination.py` has the classes that hold each other. Each inherits from classes in files below it, which know less:
 
     CoreDestination    <- DestinationLifecycle (lifecycle.py)
     LaneState          <- LaneStorage (lane_storage.py)  <- LaneMessages (delivery.py)

@@ -20,7 +20,7 @@ LOOP_BYTES: Final = 1920
 SELECTOR_GROUP_BYTES: Final = 168
 """Charged for a selector group, without its selector."""
 OWN_SELECTOR_GROUP_BYTES: Final = 320
-"""Charged in addition for each consumer of a queue with message groups or priorities, which has a selector group alone."""
+"""Charged in addition for each consumer of a queue with groups or priorities: it has a selector group for itself."""
 LIST_BYTES: Final = 800
 """Charged for a list over one lane."""
 DIRECT_BYTES: Final = 768

@@ -68,7 +68,7 @@ class ConsumerCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
     honours_groups_and_priorities: ClassVar[bool] = False
     """Whether it is kept when a message with a group or a consumer with a priority comes, because it honours both.
 
-    A distribution for one consumer does so, whatever it does.
+    With one consumer every distribution honours both.
     """
     keeps_open: ClassVar[bool] = True
     """Whether an idle queue stays open, because the distribution knows something of it that would be lost."""
@@ -105,9 +105,7 @@ class ConsumerCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
         """Give a consumer nothing more, and let others have what is kept for it."""
 
     def reoffer_stranded(self) -> None:
-        """Reoffer messages that are kept for consumers that can take nothing now, because they are slow or have no credit.
-
-        """
+        """Reoffer messages that are kept for consumers that can take nothing now: they are slow or have no credit."""
 
     def wake_others(self, selector_group: SelectorGroupT) -> None:
         """Wake other consumers of a selector group, because one that was woken takes nothing.

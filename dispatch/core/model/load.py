@@ -7,6 +7,7 @@ loading/eager.py. The list is a type parameter, because a load calls no method o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -16,6 +17,14 @@ from ....store.stored_message import StoredMessage
 from .list_contents import ListContents
 
 ListT = TypeVar("ListT", bound=ListContents)
+
+
+class LoadSource(Enum):
+    """Where the list has the messages of a load before the load is installed."""
+
+    RETURNED = "returned"
+    REFERENCES = "references"
+    BEHIND_FRONTIER = "behind the frontier"
 
 
 class Load(Generic[ListT]):
@@ -47,9 +56,8 @@ class Load(Generic[ListT]):
         self,
         target: ListT,
         runs: list[tuple[int, int]],
+        source: LoadSource,
         *,
-        needs_matching: bool,
-        is_return: bool,
         is_needed: bool,
         needed_claims: bool,
         purge_count: int,
@@ -62,12 +70,11 @@ class Load(Generic[ListT]):
         self.runs = runs
         # The last sequence to load. Parts of the runs behind it are not loaded.
         self.last = runs[-1][1]
-        # Whether its messages must still be matched with the selector, if there is one: the runs come from behind the
-        # frontier, or have come back.
-        self.needs_matching = needs_matching
+        # Whether its messages must be matched with the selector, if there is one. References are known to match.
+        self.needs_matching = source is not LoadSource.REFERENCES
         # Whether the runs are of messages that came back.
-        self.is_return = is_return
-        # Whether a consumer waits for the load. If so, messages that memory can't hold become lazy; if not, it is cut.
+        self.is_return = source is LoadSource.RETURNED
+        # Whether a consumer waits for it. If so, messages that memory can't hold become lazy; if not, the load is cut.
         self.is_needed = is_needed
         # The value of the lane's `purge_count` when the load began.
         self.purge_count = purge_count
