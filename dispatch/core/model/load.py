@@ -74,7 +74,7 @@ class Load(Generic[ListT]):
         self.needs_matching = source is not LoadSource.REFERENCES
         # Whether the runs are of messages that came back.
         self.is_return = source is LoadSource.RETURNED
-        # Whether a consumer waits for it. If so, messages that memory can't hold become lazy; if not, the load is cut.
+        # Whether a consumer waits for it. If so, messages that memory can't hold become lazy; else the load is cut.
         self.is_needed = is_needed
         # The value of the lane's `purge_count` when the load began.
         self.purge_count = purge_count
