@@ -66,11 +66,7 @@ class AssigningDistribution(Distribution):
         """Give each consumer of the queue, which had the ordinary distribution, lists of its own."""
         for key, selector_group in queue.selector_groups.items():
             common = queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
-            common.lists, common.misses = selector_group.lists, selector_group.misses
-            common.inherit_consumers(selector_group)
-            common.is_charged = True
-            for target in common.lists:
-                target.selector_group = common
+            common.take_over(selector_group)
             for consumer in common.consumers:
                 self.join(consumer, common)
             selector_group.wake_takes()

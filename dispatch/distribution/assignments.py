@@ -63,6 +63,13 @@ class CommonSelectorGroup(SelectorGroup):
         # By priority, consumers whose last take found nothing.
         self.idle: dict[int, IdleConsumers] = {}
 
+    def take_over(self, before: SelectorGroup) -> None:
+        """Take over the lists, consumers and charge of an ordinary selector group that this one replaces."""
+        self.lists, self.misses, self.is_charged = before.lists, before.misses, before.is_charged
+        self.inherit_consumers(before)
+        for target in self.lists:
+            target.selector_group = self
+
     @property
     def is_awaited(self) -> bool:
         return any(consumer.selector_group.is_awaited for consumer in self.consumers)

@@ -187,7 +187,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
             held = known
             if number is not None:
                 held = self.open_to_delete(number) if is_to_go else self.open_numbered(number)
-            held.calls_under_way += 1
+            held.begin_call()
         try:
             yield held
         finally:
@@ -207,7 +207,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
                     raise Closed(f"the {known.noun}")
                 raise_if_temporary(known.name)
                 held = self.create(known.name)
-            held.calls_under_way += 1
+            held.begin_call()
             journal_end = confirmer.journal_end
         try:
             if is_new:
@@ -220,7 +220,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         """End the hold of a call on a destination, so that it may be closed again. Requires: no lock."""
         # An error of the call matters more than an error of the release.
         with suppress(StoreFailed), self._monitor.lock:
-            held.calls_under_way -= 1
+            held.end_call()
 
     # ------------------------------------------------------------------ reports, which open nothing
 

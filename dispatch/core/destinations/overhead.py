@@ -140,12 +140,12 @@ class DestinationOverhead:
 
     def _close_others(self, users: Collection[DestinationState]) -> None:
         for user in users:
-            user.calls_under_way += 1
+            user.begin_call()
         try:
             self._closable.close_some()
         finally:
             for user in users:
-                user.calls_under_way -= 1
+                user.end_call()
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""

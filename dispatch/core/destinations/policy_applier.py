@@ -25,11 +25,13 @@ class PolicyApplier:
 
     def apply(self, destination: DestinationState) -> None:
         """Give a queue or topic its limits, its duplicate window, and the time without use until it is deleted."""
-        destination.has_duplicate_window = self._windows.watch(destination.number, destination.name)
-        policy = self._policies.of(destination.name)
-        destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)
-        if policy.is_limiting:
-            destination.limits = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)
+        number, name, monitor = destination.number, destination.name, self._monitor
+        has_duplicate_window = self._windows.watch(number, name)
+        policy = self._policies.of(name)
+        is_limiting = policy.is_limiting
+        limits = DestinationLimits(destination, policy, monitor.lock, monitor.monotonic) if is_limiting else None
+        inactive_seconds = self.inactive_seconds(number, name)
+        destination.follow_policy(limits, inactive_seconds, has_duplicate_window=has_duplicate_window)
 
     def inactive_seconds(self, destination_number: int, name: str) -> float | None:
         """Return after how many seconds without use a queue or topic is deleted. None: never."""

@@ -107,6 +107,22 @@ class DestinationLifecycle(LimitedDestination):
         if self.limits is not None:
             self.limits.on_room_freed()
 
+    def begin_call(self) -> None:
+        """Keep it open for a call that uses it and releases the lock, until `end_call`. Requires: the lock."""
+        self.calls_under_way += 1
+
+    def end_call(self) -> None:
+        """Let it be closed again, as far as the call of `begin_call` is concerned. Requires: the lock."""
+        self.calls_under_way -= 1
+
+    def follow_policy(
+        self, limits: DestinationLimits | None, inactive_seconds: float | None, *, has_duplicate_window: bool
+    ) -> None:
+        """Take on what the policy says of it. Requires: it was just opened."""
+        self.limits = limits
+        self.inactive_seconds = inactive_seconds
+        self.has_duplicate_window = has_duplicate_window
+
     def raise_if_not_open(self) -> None:
         """Raise Closed if it is not open any more. Requires: the lock."""
         if not self.is_open:
