@@ -159,21 +159,30 @@ class CacheWarmer:
                 del lanes[lane]
                 cache.reopen(lane.pending_lane.number)
                 continue
-            if runs:
-                regions = lane.backing_store.plan(lane.pending_lane, runs)
-                buffer_bytes = max(region.length for region in regions)
-                if charge <= room and self._reading.reserve(buffer_bytes):
-                    if cache.holder.reserve(charge):
-                        del lanes[lane]
-                        lanes[lane] = following
-                        self.loading_bytes = charge
-                        return _HeadLoad(lane, following, regions, charge, buffer_bytes, lane.purge_count)
-                    self._reading.release(buffer_bytes)
-            elif following > sequence:
+            if not runs and following > sequence:
                 lanes[lane] = following
                 continue
+            load = self._begin_load(lane, runs, charge, following) if runs and charge <= room else None
+            if load is not None:
+                return load
             self._full_memories.add(memory)
         return None
+
+    def _begin_load(
+        self, lane: LaneState, runs: list[tuple[int, int]], charge: int, following: int
+    ) -> _HeadLoad | None:
+        """Charge for a load of runs, and put its lane behind the others. None: memory has no room for the load."""
+        regions = lane.backing_store.plan(lane.pending_lane, runs)
+        buffer_bytes = max(region.length for region in regions)
+        if not self._reading.reserve(buffer_bytes):
+            return None
+        if not lane.memory.head_queue_cache.holder.reserve(charge):
+            self._reading.release(buffer_bytes)
+            return None
+        del self._lanes[lane]
+        self._lanes[lane] = following
+        self.loading_bytes = charge
+        return _HeadLoad(lane, following, regions, charge, buffer_bytes, lane.purge_count)
 
     def _choose(self, lane: LaneState, begin: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
         """Choose the next messages that no cache has: at least one, and in one block.
