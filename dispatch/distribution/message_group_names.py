@@ -22,6 +22,11 @@ class MessageGroupNames:
         # By lane and sequence, the groups of messages whose body is not in RAM, and of those that are handed out next.
         self._known: dict[tuple[LaneMessages, int], str | None] = {}
 
+    @property
+    def count(self) -> int:
+        """Number of messages whose group is remembered."""
+        return len(self._known)
+
     def of(self, lane: LaneMessages, message: StoredMessage) -> str | None:
         """Return the group of a message.
 

@@ -136,7 +136,7 @@ class CurveSampler:
         # By limit, how much the PendingCache would hold.
         self.overflowed = [0.0] * len(shares)
         # Backlog of all lists together.
-        self._waiting = 0.0
+        self.waiting = 0.0
         # By limit, how much of that backlog would not be direct.
         self.not_direct = [0.0] * len(shares)
         self._missed = [0.0] * len(shares)
@@ -151,7 +151,7 @@ class CurveSampler:
         """
         track = ListTrack(waiting, charge)
         self._tracks[track] = None
-        self._waiting += waiting
+        self.waiting += waiting
         if waiting > 0:
             for shares in self._shares:
                 kept = min(in_ram, waiting, shares.head_queue_cache_bytes)
@@ -175,7 +175,7 @@ class CurveSampler:
         step = Step(came, went, waiting, charge, in_flight, lists)
         for at in range(track.behind):
             self._advance(track, at, step, watermarks[at])
-        self._waiting += waiting - track.waiting
+        self.waiting += waiting - track.waiting
         track.waiting, track.taken, track.charge = waiting, taken, charge
         while track.behind and track.rest[-1].waiting < BYTES_MIN:
             self._drop_last(track)
@@ -186,7 +186,7 @@ class CurveSampler:
         del self._tracks[track]
         while track.behind:
             self._drop_last(track)
-        self._waiting -= track.waiting
+        self.waiting -= track.waiting
 
     def curve(self) -> Curve:
         """Return the curve of the traffic so far."""
@@ -213,7 +213,7 @@ class CurveSampler:
     def _room(self, track: ListTrack, at: int, in_flight: float) -> float:
         """Return how much a limit leaves to this list, direct and overflowed, besides what the other lists have."""
         direct, overflowed = (track.direct[at], track.rest[at].kept) if at < track.behind else (track.waiting, 0.0)
-        others = self._waiting - self.not_direct[at] - direct + self.overflowed[at] - overflowed
+        others = self.waiting - self.not_direct[at] - direct + self.overflowed[at] - overflowed
         return self._free(at, in_flight) - others
 
     def _free(self, at: int, in_flight: float) -> float:
@@ -241,7 +241,7 @@ class CurveSampler:
         """Advance one limit from the sample before: deliver half of what went, let come what came, deliver the rest."""
         before = track.waiting - track.direct[at]
         rest = track.rest[at]
-        others_direct = self._waiting - self.not_direct[at] - track.direct[at]
+        others_direct = self.waiting - self.not_direct[at] - track.direct[at]
         # What came is counted before what is in flight: at the sample before, that was still in the list.
         for arriving, held in ((step.came, 0.0), (0.0, step.in_flight)):
             room = self._free(at, held) - others_direct - self.overflowed[at] + rest.kept
