@@ -97,7 +97,7 @@ class ListSupply(ListContents):
         return True
 
     def pass_first(self) -> int:
-        """Remove the first direct message, to be handed out or assigned. Return its charge, which the caller now has."""
+        """Remove the first direct message, to be handed out or assigned; return its charge for the caller to take."""
         charge = self.drop_first()
         self.taken_bytes += charge
         return charge

@@ -98,8 +98,8 @@ class Load(Generic[ListT]):
         # The messages that were found, by sequence, if the load does not bring all. Messages on disk that the selector
         # surely does not match are left out. A message that is too large for RAM has no body.
         self.held: dict[int, StoredMessage] = {}
-        # Sequences that the selector does not match or can't judge. Unless the lane notes unmatched messages, those that
-        # were read from disk are left out.
+        # Sequences that the selector does not match or can't judge. Unless the lane notes unmatched messages, sequences
+        # read from disk are left out.
         self.unwanted: set[int] = set()
         # Sequences that can't be read, each with the problem.
         self.unreadable: list[tuple[int, str]] = []

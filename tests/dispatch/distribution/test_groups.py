@@ -1,4 +1,4 @@
-"""Message groups: one consumer at a time, in order, whoever comes, goes, gives back or stands still."""
+"""Message groups: one consumer at a time, in order, even if consumers come, go, give back or stand still."""
 
 from __future__ import annotations
 

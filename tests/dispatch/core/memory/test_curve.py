@@ -1,4 +1,4 @@
-"""The live curve says what a full replay of the same traffic says, for a look now and then."""
+"""The live curve, from samples, agrees with a full replay of the same traffic."""
 
 from __future__ import annotations
 
