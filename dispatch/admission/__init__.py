@@ -1,1 +1,1 @@
-"""Admission: limits of destinations, senders that wait for room, and duplicate windows."""
+"""Which messages a destination accepts: its limits, the senders that wait for room, and duplicate windows."""

@@ -1,4 +1,4 @@
-"""Admission: how much one destination takes, and the senders that wait for room in it.
+"""Admission: how many messages one destination takes, and the senders that wait for room in it.
 
 A sender reserves room before it stores messages, so the limits hold whatever other senders do meanwhile. If there is no
 room, a send fails or waits, as the policy says. Waiting senders are served first come, first served, so small messages
@@ -23,7 +23,7 @@ from ...store.numbering import UNLIMITED
 from ..config.policy import DestinationPolicy
 
 POLL_SECONDS: Final = 0.5
-"""Room that does not come from an ack is noticed within this time."""
+"""How often a waiting send asks for room that came without an ack."""
 WARN_SECONDS: Final = 10.0
 """A waiting send is logged after this time, and then each time its wait has doubled."""
 
@@ -241,7 +241,10 @@ class DestinationLimits:
         self.on_room_freed()
 
     def on_room_freed(self) -> None:
-        """Serve waiting senders, because messages may have left the queue. Requires: the lock."""
+        """Serve waiting senders in order, because messages may have left the destination. Requires: the lock.
+
+        Acks and removals call it, senders that give back a reservation, and waiting senders when they ask again.
+        """
         while self._waiting:
             first = self._waiting[0]
             if not self._reserve(first.sizes, first.reservation) and not self._is_closed:
@@ -357,7 +360,7 @@ class DestinationLimits:
     def _full(self, size_bytes: int) -> StoreFull:
         policy, destination = self._policy, self._destination
         has_most = policy.max_messages is not None and destination.depth + self.reserved_messages >= policy.max_messages
-        # Neither: room came for other senders, which wait and have not been told yet.
+        # If neither limit is reached, other senders wait for the room that just came.
         if has_most or self._max_size_bytes is None:
             return StoreFull(
                 size_bytes, 0, f"max_messages={policy.max_messages} of the {destination.noun} {destination.name!r}"

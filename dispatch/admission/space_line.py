@@ -129,7 +129,10 @@ class SpaceLine:
         self.on_space_freed()
 
     def on_space_freed(self) -> None:
-        """Let the first in line try, because space may have been freed. Requires: the lock."""
+        """Let the first in line try, because space may have been freed. Requires: the lock.
+
+        Cleanup and tmp-storage call it, and each send that leaves the line.
+        """
         self._freed += 1
         if self._waiting:
             self._waiting[0].next_try = self._monotonic()

@@ -24,7 +24,7 @@ from ..core.confirmer import Confirmer
 from ..core.model.activity import Activity
 from ..core.model.consumer_stage import HELD_UP, TAKING
 from ..core.model.delivery import Delivery
-from ..core.model.destination import ConsumedDestination, SelectorGroup
+from ..core.model.destination import CoreDestination, SelectorGroup
 from ..core.model.distribution_roles import NO_DISPATCH
 from ..core.monitor import Monitor
 from ..transactions.transaction import Transaction
@@ -94,7 +94,7 @@ class Consumer(WaitingConsumer):
     def __init__(
         self,
         parts: ConsumerParts,
-        destination: ConsumedDestination,
+        destination: CoreDestination,
         selector_group: SelectorGroup,
         options: ConsumerOptions,
     ) -> None:

@@ -9,7 +9,7 @@ from ..core.areas.target_area import TargetArea
 from ..core.areas.target_lists import TargetLists
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead
-from ..core.model.destination import ConsumedDestination, Distribution
+from ..core.model.destination import CoreDestination, Distribution
 from ..core.model.distribution_roles import AbstractDistributionChooser
 from .consumer import Consumer, ConsumerParts
 from .consumer_registry import ConsumerRegistry
@@ -25,7 +25,7 @@ class ConsumerFactory:
         registry: ConsumerRegistry,
         target_area: TargetArea,
         target_lists: TargetLists,
-        distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution],
+        distribution_chooser: AbstractDistributionChooser[CoreDestination, Distribution],
         overhead: DestinationOverhead,
     ) -> None:
         """parts: what each consumer needs.

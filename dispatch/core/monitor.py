@@ -1,14 +1,14 @@
 """The monitor of an open store: its state lock, its clock, its closed flag, and callbacks that wait for the lock.
 
-Queues, lanes, TargetLists and consumers change under one lock. No thread holds it while it reads messages, waits for an
-ordinary sync, or runs a user's code. Short calls of the disk are made under it: docs/internals/overview.md has all of
-them. A callback that comes due under the lock is deferred, and the thread that releases the lock then calls it. Only a
-take of one message from RAM leaves it to the next call, which as a rule is the ack.
+Queues, lanes, TargetLists and consumers change under one lock. No thread holds the lock while it reads messages, waits
+for an ordinary sync, or runs a user's code. Short calls of the disk are made under it: docs/internals/overview.md has
+all of them. A callback that comes due under the lock is deferred, and the thread that releases the lock then calls it.
+Only a take of one message from RAM leaves the callback to the next call, which as a rule is the ack.
 
-There are two ways in. `with monitor.lock, monitor.all_or_broken:` is the ordinary one, or `while_open` in place of
+The ordinary way into a section is `with monitor.lock, monitor.all_or_broken:`, with `while_open` in place of
 `all_or_broken` for calls that a closed store refuses. The four sections of single messages (Sender._store_persistent
-and _store_non_persistent, Consumer.take and ack) enter the same lock by `bare_lock`, and do inline what the ordinary
-entry does by calls, which would cost more than the rest of the section:
+and _store_non_persistent, Consumer.take and ack) enter the same lock by `bare_lock`. What the ordinary entry does by
+calls, they do inline, because the calls would cost more than the rest of the section:
 
     entries = monitor.entries
     if monitor.is_inside():
@@ -25,10 +25,11 @@ entry does by calls, which would cost more than the rest of the section:
             monitor.lock.break_by(error)
             raise
 
-`is_inside` refuses a signal handler that came inside a section of this thread: docs/decisions/0017-nested-calls.md.
-`failure` and `break_by` are what `all_or_broken` does: docs/decisions/0019-interruptions.md. `entries` counts the
-sections of single messages: who finds another number inside than before has waited, and steps aside afterwards:
-docs/decisions/0025-lock-convoys.md. A take only counts, because the ack that follows it steps aside.
+- `is_inside` refuses a signal handler that came inside a section of this thread: docs/decisions/0017-nested-calls.md.
+- `failure` and `break_by` do what `all_or_broken` does: docs/decisions/0019-interruptions.md.
+- `entries` counts the sections of single messages. If the number has changed since before the lock, this thread has
+  waited for it, and gives up the interpreter for a moment afterwards: docs/decisions/0025-lock-convoys.md. A take only
+  counts, because the ack that follows it gives the interpreter up.
 
 `Journal.sync` enters the lock by a `bare_lock` of its own, twice, after it has asked once whether this thread holds it.
 """
@@ -65,11 +66,11 @@ class Monitor:
         self.lock.on_late = self._poke
         # Whether this thread is inside a section.
         self.is_inside = self.lock.is_owned
-        # The same lock for the four sections of single messages, which do inline what the text of this module says.
+        # The same lock for the four sections of single messages, which do inline what the module docstring shows.
         self.bare_lock = bare_lock(self.lock)
         # Number of sections of single messages so far.
         self.entries = 0
-        # `with lock, all_or_broken:` is for changes: a change is made as a whole, or the store admits no one any more.
+        # For sections that change something: the change is made as a whole, or no thread gets the lock any more.
         self.all_or_broken = AllOrBroken(self.lock)
         self.while_open = WhileOpen(self)
         self._wait = clock.wait
@@ -81,16 +82,16 @@ class Monitor:
         self.is_closed = False
         # Callbacks to call as soon as the lock is free.
         self.deferred: list[Callable[[], None]] = []
-        # Calls that were made inside a call of the same thread. They are made again as soon as it has left. Callbacks
-        # that an interrupted `run_deferred` has left are here too.
+        # Calls that a signal handler or finalizer made inside a section of the same thread. They are made again after
+        # the section. Callbacks that an interrupted `run_deferred` did not call are here too.
         self.nested_calls: deque[Callable[[], object]] = deque()
 
     def yield_interpreter(self) -> None:
         """Make this thread give up the interpreter for a moment once it has released the lock. Requires: the lock.
 
-        This is for a section that had to wait. Otherwise two busy threads hand the lock to each other at each message:
-        the waiting thread gets the lock at the next release, before it has the interpreter, so the other thread finds
-        the lock taken again at once: see docs/decisions/0025-lock-convoys.md.
+        A section that had to wait calls it. Otherwise two busy threads would hand the lock to each other at each
+        message: the waiting thread gets the lock at the next release, before it has the interpreter, so the other
+        thread at once finds the lock taken. See docs/decisions/0025-lock-convoys.md.
         """
         self.deferred.append(self._pause)
 

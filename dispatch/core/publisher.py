@@ -28,7 +28,7 @@ from ...store.journal.journal import Journal
 from ...store.numbering import OFFSET_BITS
 from ...store.stored_message import StoredMessage
 from .areas.target_area import TargetArea
-from .model.destination import ConsumedDestination
+from .model.destination import CoreDestination
 from .model.persistent_lane_state import PersistentLaneState
 from .monitor import Monitor
 
@@ -47,7 +47,7 @@ Those of all senders count. Eight full slices are 2 MiB, and less if their messa
 class UnpublishedNonPersistent(ABC):
     """A non-persistent message of a committed transaction that is accepted but in no lane yet."""
 
-    destination: ConsumedDestination
+    destination: CoreDestination
     charge_bytes: int
     """Its charge to the budget until a lane has it."""
 
@@ -187,12 +187,12 @@ class Publisher:
                 message.reserve_again()
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
-    def has_unpublished(self, destination: ConsumedDestination) -> bool:
+    def has_unpublished(self, destination: CoreDestination) -> bool:
         """Return whether messages of a queue wait for a sync. O(messages that wait). Requires: the lock."""
         is_in_lane = any(lane.destination is destination for _, lane, _, _ in self.unpublished)
         return is_in_lane or any(message.destination is destination for _, message in self.unpublished_non_persistent)
 
-    def forget(self, destination: ConsumedDestination) -> None:
+    def forget(self, destination: CoreDestination) -> None:
         """Drop the messages of a deleted queue that wait for a sync. Requires: the lock."""
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].destination is not destination)
         self._held_bytes = sum(charge for _, _, _, charge in self.unpublished)

@@ -1,7 +1,7 @@
 """AssigningDistribution: the distribution of queues whose messages have groups or whose consumers have priorities.
 
-This module adds and removes consumers, collects for a take, and puts messages in place that come back. assignments.py
-assigns messages to consumers, precedence.py has the order of consumers, and rebalancing.py takes groups from an owner.
+It fulfils the four roles of a distribution: consumers join and leave, takes get messages, messages come back or are
+settled, and explanations are answered. It leaves to assignments.py which consumer gets which message.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..core.areas.list_order import arrange
 from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES
 from ..core.model.delivery import Delivery, is_lazy
 from ..core.model.destination import (
-    ConsumedDestination,
     CoreConsumer,
+    CoreDestination,
     Distribution,
     LaneState,
     SelectorGroup,
@@ -37,11 +37,11 @@ BATCH_MESSAGES: Final = 64
 
 
 class AssigningDistribution(Distribution):
-    """Assigns the messages of one queue to its consumers by the rules of Assignments. The state lock guards it."""
+    """The distribution of one queue, which hands out messages as its Assignments say. The state lock guards it."""
 
     honours_groups_and_priorities = True
 
-    def __init__(self, queue: ConsumedDestination, parts: DistributionParts, *, rebalances: bool) -> None:
+    def __init__(self, queue: CoreDestination, parts: DistributionParts, *, rebalances: bool) -> None:
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
         self.queue = queue
         self._target_area = parts.target_area
@@ -57,26 +57,22 @@ class AssigningDistribution(Distribution):
         self.message_group_names = self._assignments.message_group_names
         self._precedence = self._assignments.precedence
         self._assigned_by_consumer = self._assignments.assigned_by_consumer
-        # Number of takes that got a message.
+        # Number of takes of the queue that got a message.
         self._served = 0
 
     # ------------------------------------------------------------------ who takes part
 
-    def adopt_consumers(self, queue: ConsumedDestination) -> None:
+    def adopt_consumers(self, queue: CoreDestination) -> None:
         """Give each consumer of the queue, which had the ordinary distribution, lists of its own."""
         for key, selector_group in queue.selector_groups.items():
             common = queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
-            common.lists, common.misses = selector_group.lists, selector_group.misses
-            common.inherit_consumers(selector_group)
-            common.is_charged = True
-            for target in common.lists:
-                target.selector_group = common
+            common.take_over(selector_group)
             for consumer in common.consumers:
                 self.join(consumer, common)
             selector_group.wake_takes()
 
-    def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> CommonSelectorGroup:
-        """Return a new selector group for unassigned messages, which consumers with this selector share."""
+    def make_selector_group(self, queue: CoreDestination, selector: Selector | None) -> CommonSelectorGroup:
+        """Return a new selector group for unassigned messages. All consumers with this selector share it."""
         return CommonSelectorGroup(self._assignments, selector)
 
     def own_selector_groups(self) -> Iterable[SelectorGroup]:
@@ -102,9 +98,9 @@ class AssigningDistribution(Distribution):
             arrange(assigned)
 
     def leave(self, consumer: CoreConsumer) -> None:
-        """Remove a consumer, so that others may have the messages that it was not handed.
+        """Remove a consumer, and let others have the messages that were assigned to it but not handed out.
 
-        Its deliveries are given back after this.
+        The caller gives back its deliveries after this. A group of which a transaction still holds a message is halted.
         """
         assigned = self._assigned_by_consumer[consumer]
         common = assigned.common_selector_group
@@ -132,10 +128,10 @@ class AssigningDistribution(Distribution):
             self._target_lists.end_selector_group(self.queue, common)
 
     def revoke(self, consumer: CoreConsumer) -> None:
-        """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.
+        """Unassign the messages of a consumer that is slow, drains, or must leave everything to the exclusive one.
 
-        It keeps the groups of which it holds messages. If it is slow and nobody is exclusive, the policy may let it
-        keep all its groups.
+        It keeps the groups of which it holds a message. If it is only slow, it keeps all its groups unless the policy
+        has `group_rebalance`.
         """
         if self._rebalances or self._assignments.gets_no_more(consumer):
             self._rebalancing.release_all(consumer)
@@ -162,29 +158,26 @@ class AssigningDistribution(Distribution):
         return self
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
-        """Hand out nothing, because each message is examined for its group in a take of any size."""
+        """Return None, because only `dispatch` examines the group of each message."""
         return None
 
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Collect assigned messages for a consumer; when they run out, assign more from the unassigned ones."""
-        deliveries: list[Delivery] = []
+        """Hand out messages that are assigned to a consumer; when they run out, assign more of the unassigned ones."""
         assigned = self._assigned_by_consumer[consumer]
+        common = assigned.common_selector_group
         if self.is_held_up:
-            self._message_group_memory.refuse(assigned, partial(self._target_area.wake, assigned))
-            assigned.common_selector_group.note_waiting(consumer)
-            return deliveries
-        if assigned.common_selector_group.reserved_for:
-            assigned.common_selector_group.reoffer_reserved(consumer.priority)
+            self._wait_for_memory(assigned)
+            return []
+        if common.reserved_for:
+            common.reoffer_reserved(consumer.priority)
+        deliveries: list[Delivery] = []
         self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries and self._rebalancing.level(assigned):
             self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries:
-            assigned.idle.note(consumer)
-            if not any(own.direct or own.has_supply or own.is_loading for own in assigned.lists):
-                self.message_groups.assign_again(consumer)
-            assigned.common_selector_group.note_waiting(consumer)
+            self._note_idle(assigned)
             return deliveries
-        assigned.common_selector_group.note_served(consumer)
+        common.note_served(consumer)
         assigned.idle.remove(consumer)
         self.message_group_names.go_with(deliveries)
         self._served += 1
@@ -193,14 +186,30 @@ class AssigningDistribution(Distribution):
             self.reoffer_stranded()
         return deliveries
 
+    def _wait_for_memory(self, assigned: OwnSelectorGroup) -> None:
+        """Have a consumer that takes wait until memory has room to halt groups again."""
+        self._message_group_memory.refuse(assigned, partial(self._target_area.wake, assigned))
+        assigned.common_selector_group.note_waiting(assigned.owner)
+
+    def _note_idle(self, assigned: OwnSelectorGroup) -> None:
+        """Note that a take found nothing: its consumer waits, and may become the owner of further groups."""
+        assigned.idle.note(assigned.owner)
+        if not any(own.direct or own.has_supply or own.is_loading for own in assigned.lists):
+            self.message_groups.assign_again(assigned.owner)
+        assigned.common_selector_group.note_waiting(assigned.owner)
+
     @property
     def is_held_up(self) -> bool:
-        """Whether memory has no room to halt another group, which any delivery may need."""
+        """Whether nothing is handed out: each delivery may have to halt its group, and memory has no room for that."""
         return self.queue.has_message_groups and self._message_group_memory.is_full
 
     def _collect(
         self, assigned: OwnSelectorGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> None:
+        """Hand out from the lists of a consumer, highest priority first, and assign more where its own list is empty.
+
+        A lower priority comes only after all messages of the higher one, assigned or not.
+        """
         for own, common_list in zip(assigned.lists, assigned.common_selector_group.lists, strict=True):
             if own.counterpart is not None and not own.lane.is_persistent:
                 continue
@@ -233,12 +242,12 @@ class AssigningDistribution(Distribution):
     # ------------------------------------------------------------------ what comes back, is settled, is gone
 
     def reassign(self) -> None:
-        """Make assigned messages unassigned, because older ones of unknown groups have come. O(owners)."""
+        """Unassign the messages of all owners, because older messages of unknown groups have come. O(owners)."""
         for consumer in self.message_groups.owners():
             self._assignments.empty(self._assigned_by_consumer[consumer])
 
     def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
-        """Reoffer a pending message, and keep it in the caches if there is room."""
+        """Reoffer a pending message that came back. If its group is halted by an earlier message, it waits."""
         sequence = message[0]
         message_group = self.message_groups.halted_by(lane, sequence) or self.message_group_names.of(lane, message)
         self._resume(lane, sequence, message_group)
@@ -248,12 +257,13 @@ class AssigningDistribution(Distribution):
             self._reoffer_run(message_group, lane, sequence, sequence)
 
     def reoffer_delayed(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """Reoffer each message by itself, because each has a group of its own."""
+        """Reoffer each message by itself, because their groups may differ."""
         for first, last in runs:
             for sequence in range(first, last + 1):
                 self._target_area.reoffer_returned(lane, (sequence, b"", None, 0))
 
     def _resume(self, lane: LaneState, sequence: int, message_group: str | None) -> None:
+        """End the halt that a message causes, and reoffer the messages that waited behind it."""
         for other, runs in self.message_groups.resume(lane, sequence).items():
             for first, last in runs:
                 self._reoffer_run(message_group, other, first, last)
@@ -262,8 +272,8 @@ class AssigningDistribution(Distribution):
     def _reoffer_run(self, message_group: str | None, lane: LaneState, first: int, last: int) -> None:
         """Reoffer messages of one group.
 
-        If the owner of the group has been assigned later messages of it, they go back to the owner; otherwise to the
-        unassigned messages of every selector group.
+        They go back to the owner's lists if later messages of the group were assigned to it. Otherwise they are
+        unassigned again: in the owner's selector group only, or in every one if the group has no owner.
         """
         owner = self.message_groups.owner(message_group) if message_group is not None else None
         if owner is None or message_group is None:
@@ -283,7 +293,7 @@ class AssigningDistribution(Distribution):
         self._target_area.wake(assigned)
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
-        """Note that a delivery is given back, now or later."""
+        """Note that a delivery is given back. A delayed one halts its group; a lazy one has its group remembered."""
         message_group = self.message_group_names.of_delivery(delivery)
         if message_group is None:
             return
@@ -293,9 +303,9 @@ class AssigningDistribution(Distribution):
             self.message_group_names.remember(lane_of(delivery), delivery.sequence, message_group)
 
     def remember_delayed(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """Take over messages that an earlier process delayed; return those whose groups can no longer be halted.
+        """Halt the groups of messages that an earlier process delayed; return those for which memory has no room.
 
-        It reads each of them. A message that can't be read halts no group.
+        It reads each message. One that can't be read halts no group.
         """
         forgotten = SequenceSet()
         for at, last in runs:
@@ -313,12 +323,15 @@ class AssigningDistribution(Distribution):
         return forgotten
 
     def settled(self, lane: LaneState, first: int, messages: int) -> None:
-        """Let groups go on that waited for messages which a transaction has settled."""
+        """Let groups go on that were halted by messages of a run, because these are settled now."""
         for sequence in self.message_groups.halting(lane, first, first + messages - 1):
             self._resume(lane, sequence, self.message_groups.halted_by(lane, sequence))
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
-        """Forget messages that were removed and are not in flight. O(messages that are delayed or not in RAM)."""
+        """Forget messages that were removed and are not in flight, and end the halts that they caused.
+
+        O(messages that are delayed or not in RAM).
+        """
         for consumer in [
             promise.consumer
             for common in self._assignments.common_selector_groups()
@@ -335,7 +348,7 @@ class AssigningDistribution(Distribution):
     def by_owner(
         self, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> dict[CoreConsumer | None, list[StoredMessage]]:
-        """Return free messages by the owner of their group (None: it has none), without those that wait for another."""
+        """Return free messages by the owner of their group, without messages that wait for another. None: no owner."""
         messages_by_owner: dict[CoreConsumer | None, list[StoredMessage]] = {}
         for message in messages:
             message_group = self.message_group_names.of(lane, message)
@@ -346,7 +359,7 @@ class AssigningDistribution(Distribution):
         return messages_by_owner
 
     def kind_of(self, consumer: CoreConsumer) -> tuple[CommonSelectorGroup, int]:
-        """Return the common selector group and the priority: consumers with both alike compete."""
+        """Return the common selector group and the priority. Consumers that have both in common compete."""
         return self._assigned_by_consumer[consumer].common_selector_group, consumer.priority
 
     def unowned_of(
@@ -363,7 +376,10 @@ class AssigningDistribution(Distribution):
                 yield message
 
     def kept_for_others(self, consumer: CoreConsumer) -> list[int]:
-        """Return for each other consumer how many messages are assigned to it or, if none, kept for it. O(messages)."""
+        """Return for each other consumer how many messages are assigned to it or, if there are none, kept for it.
+
+        Consumers with none at all are left out. O(messages).
+        """
         kept = {other: self._in_hand(other) for other in self._assigned_by_consumer if other is not consumer}
         common = self._assigned_by_consumer[consumer].common_selector_group
         behind = ((promise.consumer, promise.waiting) for promise in common.promises.values())
@@ -373,9 +389,9 @@ class AssigningDistribution(Distribution):
         return [messages for messages in kept.values() if messages]
 
     def count_kept_from(self, consumers: Iterable[CoreConsumer]) -> int:
-        """Return how many free messages are assigned, or are kept from some of these consumers for others. O(messages).
+        """Return how many free messages are assigned, or kept from some of these consumers for others. O(messages).
 
-        A message that is kept from several counts once. The figure may be too high.
+        A message counts once, even if it is kept from several consumers. The figure may be too high.
         """
         kept: dict[LaneState, SequenceSet] = {}
         for assigned in self._assigned_by_consumer.values():

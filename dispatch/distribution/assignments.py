@@ -1,9 +1,11 @@
 """Assignments: decide which consumer of a queue gets which message, if messages have groups or consumers priorities.
 
-The consumers of one selector group share its lists as in any queue. Those hold the *unassigned* messages, with one
-frontier, and each message is examined there once. In addition each consumer has lists of *assigned* messages, which are
-its own because it owns their group or is about to take them. A message is assigned when a consumer takes, or at once if
-its owner is known. A consumer gets its assigned messages first, so each group stays in order.
+The consumers of one selector group share its lists, as in any queue. These lists have the *unassigned* messages, and
+each message is examined there once. In addition each consumer has lists of its own for the *assigned* messages: those
+of the groups that it owns, and those that it takes next. A message is assigned when a consumer takes, or at once if its
+group has an owner. A consumer gets its assigned messages first, so each group stays in order.
+
+The two kinds of selector groups and Assignments share this module, because each calls the other.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import next_by_arrival, pair
 from ..core.model.delivery import LaneMessages
-from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
+from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
 from .idle_consumers import IdleConsumers
@@ -27,10 +29,11 @@ from .message_groups import MessageGroups, add_bounded, bucket_of
 from .precedence import Precedence, demand_within
 
 _Passed = dict[LaneState, SequenceSet]
+"""Messages that a list has passed although they are pending: see Assignments."""
 
 
 class _Promise:
-    """A message is reserved for a consumer of another selector group. Later messages in groups of its bucket wait."""
+    """A message of a group is reserved for a consumer. Later messages in groups of the same bucket wait."""
 
     __slots__ = ("consumer", "waiting")
 
@@ -48,9 +51,10 @@ class CommonSelectorGroup(SelectorGroup):
     def __init__(self, assignments: Assignments, selector: Selector | None) -> None:
         super().__init__(selector)
         self.assignments = assignments
-        # Messages that these lists have passed because a consumer of another selector group owns their group.
+        # By owner, messages that these lists have passed because their owner is in another selector group.
         self.withheld: dict[CoreConsumer, _Passed] = {}
-        # Messages that these lists have passed because a consumer of another selector group has a higher priority.
+        # By consumer, messages that these lists have passed because it is in another selector group and has a higher
+        # priority.
         self.reserved_for: dict[CoreConsumer, _Passed] = {}
         # Promises by bucket, for groups without an owner.
         self.promises: dict[int, _Promise] = {}
@@ -58,6 +62,13 @@ class CommonSelectorGroup(SelectorGroup):
         self._waiting_consumers: dict[int, dict[CoreConsumer, None]] = {}
         # By priority, consumers whose last take found nothing.
         self.idle: dict[int, IdleConsumers] = {}
+
+    def take_over(self, before: SelectorGroup) -> None:
+        """Take over the lists, consumers and charge of an ordinary selector group that this one replaces."""
+        self.lists, self.misses, self.is_charged = before.lists, before.misses, before.is_charged
+        self.inherit_consumers(before)
+        for target in self.lists:
+            target.selector_group = self
 
     @property
     def is_awaited(self) -> bool:
@@ -72,24 +83,25 @@ class CommonSelectorGroup(SelectorGroup):
                     self._call(self._waiting_consumers.pop(priority), ready)
 
     def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
-        """Wake as `wake` does: a consumer that takes nothing, because the message is another's, wakes no other one."""
+        """Wake all, as `wake` does. If one were woken and the message is not for it, it would not wake another."""
         self.wake(ready)
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
+        """Assign loaded messages to their owners, and wake all consumers that wait, highest priority first."""
         self.assignments.assign_owned(self)
         waiting, self._waiting_consumers = self._waiting_consumers, {}
         for priority in sorted(waiting, reverse=True):
             self._call(waiting[priority], ready)
 
     def _call(self, consumers: Iterable[CoreConsumer], ready: list[Callable[[], None]]) -> None:
-        # The consumer that was served last comes last, so that no other one is passed over twice for it.
+        # The consumer that was served last is woken last, so that it does not get two messages before another gets one.
         for consumer in sorted(consumers, key=lambda consumer: self.assignments.assigned_by_consumer[consumer].served):
             consumer.selector_group.wake(ready)
 
     def note_waiting(self, consumer: CoreConsumer) -> None:
-        """Note that a consumer found nothing.
+        """Note that a consumer found nothing, so that `wake` wakes it.
 
-        A closed consumer is not asked again, though a transaction may still give it credit.
+        A closed consumer is left out: a transaction may still give it credit.
         """
         if consumer in self.assignments.assigned_by_consumer:
             self._waiting_consumers.setdefault(consumer.priority, {})[consumer] = None
@@ -108,14 +120,14 @@ class CommonSelectorGroup(SelectorGroup):
     # ------------------------------------------------------------------ what was passed, and is looked at again
 
     def reoffer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-        """Reoffer these messages, unless the list has them still or comes to them."""
+        """Put messages back among the unassigned ones, unless the list has them or has not come to them yet."""
         target = self.list_over(lane)
         target.reoffer(runs)
         self.assignments.loads.request(target)
         self.assignments.target_area.wake(self)
 
     def withhold(self, owner: CoreConsumer, lane: LaneState, first: int, last: int) -> None:
-        """Keep messages in groups of this owner for it."""
+        """Note messages that these lists have passed for the owner of their group."""
         add_bounded(lane, _runs_for(owner, lane, self.withheld), first, last)
 
     def reserve_for(self, consumer: CoreConsumer, message_group: str | None, lane: LaneState, sequence: int) -> None:
@@ -125,7 +137,7 @@ class CommonSelectorGroup(SelectorGroup):
             self.promises[bucket_of(message_group)] = _Promise(consumer)
 
     def waits_behind_promise(self, message_group: str | None, lane: LaneState, sequence: int) -> bool:
-        """Let a message wait if an earlier one of its group is reserved for a consumer; return whether it waits."""
+        """Let a message wait if an earlier one of its bucket is reserved for a consumer; return whether it waits."""
         promise = self.promises.get(bucket_of(message_group)) if message_group is not None else None
         if promise is not None:
             add_bounded(lane, promise.waiting.setdefault(lane, SequenceSet()), sequence, sequence)
@@ -138,12 +150,12 @@ class CommonSelectorGroup(SelectorGroup):
             self._reoffer_lanes(promise.waiting)
 
     def reoffer_withheld(self, consumer: CoreConsumer) -> None:
-        """Reoffer all messages that are withheld or reserved for this consumer."""
+        """Put back among the unassigned ones all messages that are withheld or reserved for this consumer."""
         self._reoffer_lanes(self.withheld.pop(consumer, {}))
         self._reoffer_reserved_for(consumer)
 
     def reoffer_reserved(self, priority: int) -> None:
-        """Reoffer what is reserved for consumers of this priority or a lower one, because such a one takes."""
+        """Put back what is reserved for consumers up to a priority, because a consumer of that priority takes."""
         for consumer in [consumer for consumer in self.reserved_for if consumer.priority <= priority]:
             self._reoffer_reserved_for(consumer)
 
@@ -173,12 +185,12 @@ class OwnSelectorGroup(SelectorGroup):
             idle = common.idle[owner.priority] = IdleConsumers(common.assignments.message_groups.owned)
         # The idle consumers of the owner's priority. The owner is one of them while its last take found nothing.
         self.idle = idle
-        # How many takes of the queue had got a message when the owner last got one.
+        # The number of the owner's last take that got a message, counted over the queue.
         self.served = 0
 
     @property
     def common(self) -> SelectorGroup:
-        """The selector group whose unassigned messages its consumer shares with others: `common_selector_group`."""
+        """The selector group with the unassigned messages, which the owner shares with other consumers."""
         return self.common_selector_group
 
     def source_list(self, target: TargetList) -> TargetList:
@@ -194,9 +206,9 @@ class OwnSelectorGroup(SelectorGroup):
         return (target for pair in zip(self.lists, self.common_selector_group.lists, strict=False) for target in pair)
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """Want messages of the consumer's own groups, and without a group, if the selector matches them.
+        """Want messages of the owner's groups, and messages without a group, if the selector matches them.
 
-        Messages between them are loaded too, and belong to others.
+        A load brings the messages between them too, which belong to others.
         """
         assignments = self.common_selector_group.assignments
         message_group = assignments.message_group_names.of(lane, message)
@@ -205,19 +217,19 @@ class OwnSelectorGroup(SelectorGroup):
         return super().wants(lane, message, values)
 
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Claim a free message of the consumer for a hand-out; return False if it is not for this consumer now.
+        """Claim a free message for a hand-out to the owner; return False if it is not for the owner now.
 
-        Its group is remembered until the message is settled. A message whose group waits, waits with it.
+        The group of the message is remembered until the hand-out. A message whose group is halted waits.
         """
         if not super().claim(lane, message):
             return False
         assignments = self.common_selector_group.assignments
         message_group = assignments.message_group_names.of(lane, message)
         if message_group is None:
-            # A message that came back meanwhile lies between this consumer's own.
+            # A load may have brought a message that came back since, whose group nobody remembers.
             return not assignments.message_group_names.is_forgotten(lane, message)
         if assignments.message_groups.owner(message_group) is not self.owner:
-            return False  # it lies between this consumer's own, and is unassigned or with its owner
+            return False  # a load brought it because it lies between messages of this owner
         if assignments.message_groups.is_halted(lane, message[0], message_group):
             assignments.message_groups.wait(lane, message[0], message_group)
             keep(lane, message)
@@ -239,16 +251,16 @@ class Assignments:
 
     - unassigned: in the lists of each selector group that wants it, or behind their frontiers;
     - assigned: in a list of the one consumer that may have it, the owner of its group if it has one;
-    - passed: withheld for the owner of its group, or reserved for a consumer of higher priority, in another selector
-      group; or it waits behind a promise;
+    - passed: a selector group keeps it for a consumer of another selector group, because that consumer owns its group
+      (withheld) or has a higher priority (reserved); or it waits behind such a reserved message (a promise);
     - waiting: behind a message of its group that comes back later, in `message_groups`.
 
-    A bucket of groups has one owner or none. Up to the last place of a bucket that was assigned, no message of an owned
-    group is unassigned; behind that place, none is assigned. So the place of a message that comes back is known, and
-    each group stays in order.
+    A bucket of groups has one owner or none. The last message of a bucket that was assigned divides the lane: before
+    it, no message of an owned group is unassigned; behind it, none is assigned. So a message that comes back goes to
+    the owner if it lies before that place, and each group stays in order.
     """
 
-    def __init__(self, queue: ConsumedDestination, parts: DistributionParts) -> None:
+    def __init__(self, queue: CoreDestination, parts: DistributionParts) -> None:
         self.queue = queue
         self.target_area = parts.target_area
         self._target_lists = parts.target_lists
@@ -282,7 +294,7 @@ class Assignments:
         return target
 
     def gets_no_more(self, consumer: CoreConsumer) -> bool:
-        """Return whether others wait for the groups it holds, because it drains or another consumer is exclusive."""
+        """Return whether a consumer gets nothing more, because it drains or another consumer is exclusive."""
         return consumer.stage.is_draining or self.queue.exclusive not in (None, consumer)
 
     # ------------------------------------------------------------------ assigning
@@ -295,27 +307,19 @@ class Assignments:
         quota = self.precedence.quota(assigned.common_selector_group, assigned.owner.priority)
         moved = 0
         while moved < most and (source := _next(common_list)) is not None:
-            message = source.direct[0]
-            if not source.selector_group.claim(source.lane, message):
+            message, lane = source.direct[0], source.lane
+            if not source.selector_group.claim(lane, message):
                 _drop(source)
                 continue
-            if self.message_group_names.is_forgotten(source.lane, message):
+            if self.message_group_names.is_forgotten(lane, message):
                 _drop(source)
                 source.note_returned(message[0])
                 continue
-            message_group = self.message_group_names.of(source.lane, message)
-            if message_group is None or self._is_new(source.lane, message[0], message_group):
+            message_group = self.message_group_names.of(lane, message)
+            if message_group is None or self._is_new(lane, message[0], message_group):
                 if quota <= 0:
                     break
-                if assigned.common_selector_group.waits_behind_promise(message_group, source.lane, message[0]):
-                    _drop(source, keeps=True)
-                    continue
-                first = self.precedence.first_above(
-                    assigned.common_selector_group, assigned.owner.priority, source.lane, message
-                )
-                if first is not None:
-                    assigned.common_selector_group.reserve_for(first, message_group, source.lane, message[0])
-                    _drop(source, keeps=True)
+                if self._is_kept_for_another(assigned, source, message_group):
                     continue
                 quota -= 1
                 if message_group is not None:
@@ -325,6 +329,21 @@ class Assignments:
         if common_list.counterpart is not None:
             self._request(common_list.counterpart)
         return moved > 0
+
+    def _is_kept_for_another(self, assigned: OwnSelectorGroup, source: TargetList, message_group: str | None) -> bool:
+        """Keep the first message of a list, which has no owner, if others come first; return whether it was kept.
+
+        Then it is passed: it waits behind a promise, or is reserved for a consumer of higher priority.
+        """
+        common, lane, message = assigned.common_selector_group, source.lane, source.direct[0]
+        if common.promises and common.waits_behind_promise(message_group, lane, message[0]):
+            _drop(source, keeps=True)
+            return True
+        first = self.precedence.first_above(common, assigned.owner.priority, lane, message)
+        if first is not None:
+            common.reserve_for(first, message_group, lane, message[0])
+            _drop(source, keeps=True)
+        return first is not None
 
     def assign_owned(self, common: CommonSelectorGroup) -> None:
         """Assign the first unassigned messages to their owners, up to the first message without an owner."""
@@ -342,28 +361,26 @@ class Assignments:
 
     def _request(self, target: TargetList) -> None:
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
-            # Each load that ends calls this. The loader would take memory from others for a list that waits for memory.
+            # Each load that ends calls this. For a list that waits for memory, the loader would take it from others.
             if not self._dispatch_area.is_waiting(target):
                 self.loads.request(target)
 
     def _give(self, message_group: str, consumer: CoreConsumer) -> None:
-        """Give a group to its first owner. Messages that waited for the decision are examined again."""
+        """Give a group to its first owner, and examine again the messages that waited for that behind a promise."""
         self.message_groups.set_owner(message_group, consumer)
         self.assigned_by_consumer[consumer].idle.recount(consumer)
         for common in self.common_selector_groups():
             common.end_promise(bucket_of(message_group))
 
     def _neediest(self, assigned: OwnSelectorGroup) -> CoreConsumer:
-        """Choose the owner of a group among the consumer that takes and those that found nothing: the one with the
-        fewest groups.
-        """
+        """Return the owner for a new group: the consumer that takes, or an idle one that owns fewer groups."""
         if self.queue.exclusive is not None:
             return assigned.owner
         fewest = self.message_groups.owned(assigned.owner)
         return assigned.idle.neediest(fewest, partial(demand_within, self.queue)) or assigned.owner
 
     def _is_new(self, lane: LaneState, sequence: int, message_group: str) -> bool:
-        """Return whether the group has no owner and need not wait."""
+        """Return whether the group of a message has no owner and is not halted before the message."""
         message_groups = self.message_groups
         return message_groups.owner(message_group) is None and not message_groups.is_halted(
             lane, sequence, message_group
@@ -372,9 +389,9 @@ class Assignments:
     def _move(
         self, assigned: OwnSelectorGroup | None, source: TargetList, message_group: str | None
     ) -> CoreConsumer | None:
-        """Move the first unassigned message to its consumer, and return that.
+        """Assign the first unassigned message; return the consumer that got it. None: it waits or is withheld.
 
-        assigned: the selector group of the assigned messages of the consumer that takes.
+        assigned: the selector group of the consumer that takes. None: no consumer takes, and the message has an owner.
         """
         message, lane = source.direct[0], source.lane
         common = source.selector_group
@@ -401,9 +418,9 @@ class Assignments:
         return owner
 
     def _append(self, source: TargetList, own: TargetList, *, is_asked_for: bool) -> None:
-        """Append the first unassigned message to the owner's list. If it does not fit there, the owner loads it later.
+        """Move the first unassigned message to the owner's list, or note it there to be loaded later.
 
-        is_asked_for: a take waits for it and gets it, however little room there is.
+        is_asked_for: a take waits for the message and gets it even if the owner's list has no room.
         """
         message = source.direct[0]
         has_room = is_asked_for or own.direct_bytes + charge_of(message) <= own.high_watermark_bytes
@@ -416,7 +433,7 @@ class Assignments:
             self.loads.request(own)
 
     def _is_withheld(self, common: CommonSelectorGroup, owner: CoreConsumer) -> bool:
-        """Return whether messages of this owner are not assigned from these unassigned messages, or not now."""
+        """Return whether unassigned messages are withheld from their owner: it has another selector or gets no more."""
         return self.assigned_by_consumer[owner].common_selector_group is not common or self.gets_no_more(owner)
 
     # ------------------------------------------------------------------ giving back
@@ -424,7 +441,7 @@ class Assignments:
     def empty(self, assigned: OwnSelectorGroup) -> None:
         """Make all messages unassigned that are assigned to a consumer and not taken.
 
-        A load under way has no effect.
+        A load that is under way for one of its lists will bring nothing: the list has ended, and a new one is made.
         """
         self.message_groups.assign_again(assigned.owner)
         for at, own in enumerate(assigned.lists):
@@ -446,18 +463,18 @@ class Assignments:
         pair(assigned)
 
     def reoffer_withheld(self, consumer: CoreConsumer) -> None:
-        """Reoffer all messages that are withheld or reserved for this owner."""
+        """Put back among the unassigned ones all messages that are withheld or reserved for a consumer."""
         for common in self.common_selector_groups():
             common.reoffer_withheld(consumer)
 
 
 def _runs_for(consumer: CoreConsumer, lane: LaneState, passed: dict[CoreConsumer, _Passed]) -> SequenceSet:
-    """Return the runs of a lane that are kept for a consumer, made if there are none."""
+    """Return the runs of a lane that are kept for a consumer, as an empty set if there are none yet."""
     return passed.setdefault(consumer, {}).setdefault(lane, SequenceSet())
 
 
 def _drop(source: TargetList, *, keeps: bool = False) -> None:
-    """Drop the first direct message of the unassigned ones. keeps: it will be needed again."""
+    """Drop the first direct message of a list. keeps: keep it in RAM if there is room, because it is needed again."""
     message = source.direct[0]
     source.release(source.pass_first())
     if keeps:
@@ -465,12 +482,12 @@ def _drop(source: TargetList, *, keeps: bool = False) -> None:
 
 
 def keep(lane: LaneState, message: StoredMessage) -> None:
-    """Keep a message in RAM if there is room."""
+    """Keep a message in the PendingCache if that has room, and page it out otherwise."""
     if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
         lane.pager.page_out((message,))
 
 
 def _next(target: TargetList) -> TargetList | None:
-    """Return which of an unassigned list and its counterpart has the next message in RAM, or None."""
+    """Return the list or its counterpart, whichever has the next message. None: that message is not in RAM."""
     source = target if target.counterpart is None else next_by_arrival(target)[0]
     return source if source.is_ready else None

@@ -1,4 +1,4 @@
-"""DistributionParts: what every distribution of an open store is made with."""
+"""DistributionParts: the objects with which every distribution of an open store is made."""
 
 from __future__ import annotations
 

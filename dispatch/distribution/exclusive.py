@@ -1,24 +1,25 @@
 """ExclusiveConsumers: one exclusive consumer of a queue gets everything, and the others wait to take over.
 
-All other consumers are held up meanwhile (NO_DISPATCH), as in a paused queue, so no take pays for this check.
+The other consumers are held up meanwhile, as in a paused queue: their dispatcher is NO_DISPATCH. So no take has to ask
+whether there is an exclusive consumer.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from ..core.model.destination import ConsumedDestination, CoreConsumer
+from ..core.model.destination import CoreConsumer, CoreDestination
 
 
 class ExclusiveConsumers:
     """The exclusive consumers of all queues. The state lock guards it; every method requires it held."""
 
     def __init__(self) -> None:
-        # The line of each queue that has exclusive consumers.
-        self._lines: dict[ConsumedDestination, _Line] = {}
+        # By queue, its exclusive consumers in line. Queues without any are not here.
+        self._lines: dict[CoreDestination, _Line] = {}
 
     def join(self, consumer: CoreConsumer) -> None:
-        """Give everything to an exclusive consumer, or let it wait for the present one."""
+        """Give everything to an exclusive consumer, or let it wait in line behind the present one."""
         queue = consumer.destination
         consumer.is_exclusive = True
         line = self._lines.get(queue)
@@ -39,31 +40,31 @@ class ExclusiveConsumers:
             _choose(queue, line)
 
 
-def _choose(queue: ConsumedDestination, line: _Line) -> None:
-    """Choose the consumer of highest priority that came first; if there is none, all share.
+def _choose(queue: CoreDestination, line: _Line) -> None:
+    """Make the first consumer in line the exclusive one. If the line is empty, all consumers may take again.
 
-    O(log exclusive consumers) if one follows another, otherwise O(consumers).
+    O(log exclusive consumers) if one exclusive consumer follows another, otherwise O(consumers).
     """
     before, queue.exclusive = queue.exclusive, line.first()
     if before is not None and queue.exclusive is not None:
-        queue.exclusive.follow_destination()  # all others got nothing before, and get nothing now
+        queue.exclusive.follow_destination()  # the other consumers got nothing before, and get nothing now
         return
     for consumer in list(queue.consumers()):
         consumer.follow_destination()
         if queue.holds_up(consumer):
             queue.distribution.revoke(consumer)
     for selector_group in queue.selector_groups.values():
-        # A take that waits here must look again, or it would use up a wake-up that is meant for another consumer.
+        # A take of a consumer that is held up now must end its wait, or it would use up a wake-up meant for another.
         selector_group.wake_takes()
 
 
 class _Line:
-    """The exclusive consumers of one queue, by priority and then by age. O(log n) for each operation."""
+    """The exclusive consumers of one queue, by priority and then in order of arrival. O(log n) for each operation."""
 
     def __init__(self) -> None:
         self._consumers: set[CoreConsumer] = set()
         self._arrivals = 0
-        # By priority and arrival. Consumers that have left may still be here, but no more of them than of the others.
+        # By priority and arrival. Consumers that have left may still be here, but at most as many as are in line.
         self._heap: list[tuple[int, int, CoreConsumer]] = []
 
     def join(self, consumer: CoreConsumer) -> None:

@@ -8,9 +8,10 @@ from ..core.model.destination import CoreConsumer
 
 
 class IdleConsumers:
-    """Idle consumers of one priority that share their unassigned messages. The state lock guards it.
+    """The idle consumers of one priority in one selector group. The state lock guards it.
 
-    There are few distinct counts of owned groups: only as many as distinct numbers can add up to all groups.
+    They are kept by the number of groups they own. Few such numbers are distinct, because together they add up to the
+    number of all groups.
     """
 
     __slots__ = ("_owned", "_counts", "_by_count")
@@ -21,7 +22,7 @@ class IdleConsumers:
         owned: returns how many groups a consumer owns.
         """
         self._owned = owned
-        # How many groups each consumer owned when that was last noted.
+        # How many groups each idle consumer owns.
         self._counts: dict[CoreConsumer, int] = {}
         self._by_count: dict[int, dict[CoreConsumer, None]] = {}
 
@@ -50,12 +51,10 @@ class IdleConsumers:
         self._by_count.setdefault(count, {})[consumer] = None
 
     def neediest(self, fewer_than: int, demand: Callable[[CoreConsumer], int]) -> CoreConsumer | None:
-        """Return the consumer with the fewest groups, below a bound, of those that could take a message.
+        """Return an idle consumer that could take a message: the one with the fewest groups, below a bound. None: none.
 
-        None: there is none.
-
-        A consumer without prefetch that does not wait is dropped on the way, and its next take notes it again. So each
-        take pays for itself once, and a call costs O(slow consumers + distinct counts).
+        A consumer without prefetch that does not wait is removed on the way, and its next take that finds nothing notes
+        it again. So each take pays for one removal at most, and a call costs O(slow consumers + distinct counts).
         """
         pulling: list[CoreConsumer] = []
         found = next(self._eligible(fewer_than, demand, pulling), None)
@@ -68,7 +67,7 @@ class IdleConsumers:
     ) -> Iterator[CoreConsumer]:
         """Yield consumers that could take, those with the fewest groups first.
 
-        `pulling` gets those that do not wait.
+        pulling: consumers without prefetch that do not wait are added to it.
         """
         for count in sorted(self._by_count):
             if count >= fewer_than:

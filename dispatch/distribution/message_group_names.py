@@ -1,4 +1,4 @@
-"""MessageGroupNames: the group of each message of a queue, even while the message is on disk."""
+"""MessageGroupNames: the group of each message of a queue, even while the body of the message is on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...store.format.record import RecordDamaged
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.model.delivery import Delivery, LaneMessages, is_lazy, keep_group, kept_group, message_of
-from ..core.model.destination import ConsumedDestination, LaneState
+from ..core.model.destination import CoreDestination, LaneState
 
 
 class MessageGroupNames:
@@ -17,10 +17,15 @@ class MessageGroupNames:
 
     __slots__ = ("_queue", "_known")
 
-    def __init__(self, queue: ConsumedDestination) -> None:
+    def __init__(self, queue: CoreDestination) -> None:
         self._queue = queue
-        # The groups of messages whose body is not in RAM, and of messages that are just handed out.
+        # By lane and sequence, the groups of messages whose body is not in RAM, and of those that are handed out next.
         self._known: dict[tuple[LaneMessages, int], str | None] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of messages whose group is remembered."""
+        return len(self._known)
 
     def of(self, lane: LaneMessages, message: StoredMessage) -> str | None:
         """Return the group of a message.

@@ -1,7 +1,7 @@
-"""MessageGroups: the owners of message groups in one queue, and the groups that wait for a message to come back.
+"""MessageGroups: the owners of message groups in one queue, and the groups that are halted until a message comes back.
 
-A consumer owns buckets of groups, so a million groups take no more room than a thousand. But waiting is by the name of
-the group: a message that comes back later holds up only later messages of the same group.
+Groups are owned by bucket, so a million groups take no more room than a thousand. They are halted by name: a message
+that comes back later holds up only later messages of its own group.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 
 BUCKETS: Final = 1024
 HALT_BYTES: Final = OVERHEAD_BYTES
-"""Charged for a message that comes back later, in addition to its group's name: no more than its delivery took."""
+"""Charged for a message that halts its group, in addition to the group's name. Its delivery took no less."""
 BUCKET_BYTES: Final = 256
-"""Charged for a bucket of groups of which a message was assigned to the owner."""
+"""Charged for a bucket and priority of which a message was assigned to the owner."""
 WAITING_BYTES: Final = 368
 """Charged for a lane with messages that wait behind another one, without its runs. Measured with tracemalloc."""
 RUNS_MAX: Final = 1024
@@ -33,9 +33,9 @@ def bucket_of(group: str) -> int:
 
 
 def add_bounded(lane: LaneState, runs: SequenceSet, first: int, last: int) -> None:
-    """Add first..last to runs in bounded memory: too many runs are joined, with the messages between them.
+    """Add first..last to runs, of which there may be RUNS_MAX: then neighbours are joined, gaps between them included.
 
-    Runs of non-persistent messages stay exact: one that is only in another list must not be looked for.
+    Runs of non-persistent messages stay exact, because a load must not look for a message that only another list has.
     """
     runs.add(first, last)
     if runs.run_count > RUNS_MAX and lane.is_persistent:
@@ -52,19 +52,20 @@ def _place(lane: LaneState, sequence: int) -> tuple[int, int, int]:
 def _find(places: list[tuple[int, int, int]], lane: LaneState, sequence: int) -> int:
     if lane.is_persistent:
         return bisect_left(places, (sequence, 1, 0))
-    # Once the messages of the other lane are gone, the place among them can't be computed.
+    # The place can't be computed again once the persistent messages around it are gone, so it is searched for.
     return next(at for at, place in enumerate(places) if place[1:] == (0, sequence))
 
 
 class _Halt:
-    """A group whose messages of one priority wait."""
+    """A halted group: its messages of one priority wait until each message that halts it has gone on."""
 
     __slots__ = ("group", "places", "waiting")
 
     def __init__(self, group: str) -> None:
         self.group = group
-        # The places of the messages that come back later, sorted.
+        # The places of the messages that halt the group, sorted.
         self.places: list[tuple[int, int, int]] = []
+        # By lane, the messages that wait. None: no message waits.
         self.waiting: dict[LaneState, SequenceSet] | None = None
 
     @property
@@ -77,7 +78,7 @@ class _Halt:
 
 
 class MessageGroups:
-    """The owners of the message groups of one queue, and the groups that wait. The state lock guards it."""
+    """The owners of the message groups of one queue, and its halted groups. The state lock guards it."""
 
     def __init__(self, memory: MessageGroupMemory) -> None:
         self.memory = memory
@@ -87,13 +88,14 @@ class MessageGroups:
         self._owned: dict[CoreConsumer, int] = {}
         # By owner, then by bucket and priority: the last place that is assigned to the owner.
         self._last_assigned: dict[CoreConsumer, dict[tuple[int, int], tuple[int, int, int]]] = {}
-        # By lane and sequence: the halt that a message causes which comes back later.
+        # By lane and sequence of a message that comes back later: the halt that it causes.
         self._halting: dict[LaneState, dict[int, _Halt]] = {}
+        # The halts by group and priority.
         self._halts: dict[tuple[str, int], _Halt] = {}
 
     @property
     def held_bytes(self) -> int:
-        """The charge of everything here. O(everything)."""
+        """The charge of owners and halts together. O(buckets assigned + messages that halt or wait)."""
         return self.halted_bytes + sum(BUCKET_BYTES * len(places) for places in self._last_assigned.values())
 
     @property
@@ -154,9 +156,9 @@ class MessageGroups:
             places[key] = place
 
     def is_ahead(self, lane: LaneState, sequence: int, group: str) -> bool:
-        """Return whether the owner was assigned messages behind this one, so that this one belongs to the owner too.
+        """Return whether this message, or a later one of its bucket, was assigned to the owner: then it is the owner's.
 
-        If not, earlier messages of the group may be unassigned, and no later one is assigned.
+        Otherwise no later message of the group is assigned, and earlier ones may be unassigned.
         """
         bucket = bucket_of(group)
         owner = self._owners[bucket]
@@ -165,7 +167,7 @@ class MessageGroups:
         return last is not None and _place(lane, sequence) <= last
 
     def assign_again(self, consumer: CoreConsumer) -> None:
-        """Note that no message is assigned to an owner any more: all are unassigned again or taken."""
+        """Note that an owner has no assigned message any more: each was taken or is unassigned again."""
         places = self._last_assigned.pop(consumer, None)
         if places is not None:
             self.memory.release(BUCKET_BYTES * len(places))
@@ -173,7 +175,7 @@ class MessageGroups:
     # ------------------------------------------------------------------ what waits
 
     def halt(self, lane: LaneState, sequence: int, group: str) -> None:
-        """Halt the group of a message that comes back later: messages behind it wait."""
+        """Halt the group of a message that comes back later, so that messages of the group behind it wait."""
         halting = self._halting.setdefault(lane, {})
         if sequence in halting:
             return
@@ -192,7 +194,7 @@ class MessageGroups:
         return None if halt is None else halt.group
 
     def halting(self, lane: LaneState, first: int, last: int) -> list[int]:
-        """Return which messages of a run halt their groups, in order. O(messages that halt a group, or the run)."""
+        """Return which messages of a run halt their groups, in order. O(messages of the run, or that halt a group)."""
         halting = self._halting.get(lane, {})
         if last - first < len(halting):
             return [sequence for sequence in range(first, last + 1) if sequence in halting]
@@ -206,7 +208,7 @@ class MessageGroups:
         return halt is not None and _place(lane, sequence) > halt.places[0]
 
     def wait(self, lane: LaneState, sequence: int, group: str) -> None:
-        """Let a message of a halted group wait, in no list."""
+        """Have a message of a halted group wait. No list has it meanwhile."""
         halt = self._halts[group, lane.pending_lane.priority]
         if halt.waiting is None:
             halt.waiting = {}
@@ -224,7 +226,7 @@ class MessageGroups:
             self.memory.release_halt(-charge)
 
     def resume(self, lane: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
-        """Let a group go on whose message has come back or was settled; return the messages that waited for it."""
+        """End the halt that a message causes, because it came back or was settled; return the messages that waited."""
         halting = self._halting.get(lane)
         halt = halting.pop(sequence, None) if halting is not None else None
         if halting is None or halt is None:

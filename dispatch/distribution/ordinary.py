@@ -12,7 +12,7 @@ from .distribution_parts import DistributionParts
 
 
 class OrdinaryDistribution(Distribution):
-    """The distribution of all queues without groups and priorities. One object serves all and knows none of them."""
+    """The distribution of all queues without groups and priorities. One object serves all, and has no state of them."""
 
     is_ordinary = True
     keeps_open = False
@@ -25,7 +25,7 @@ class OrdinaryDistribution(Distribution):
 
     @property
     def dispatcher(self) -> Dispatcher[CoreConsumer]:
-        """The DispatchArea itself, because this distribution would only call it."""
+        """The DispatchArea itself, to which this distribution would only pass each call on."""
         return self._dispatch_area
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
@@ -37,7 +37,7 @@ class OrdinaryDistribution(Distribution):
         return self._dispatch_area.dispatch(consumer, most, max_bytes)
 
     def leave(self, consumer: CoreConsumer) -> None:
-        """Remove a closed consumer from its selector group, and end that with its last consumer."""
+        """Remove a closed consumer from its selector group, and end the selector group with its last consumer."""
         selector_group = consumer.selector_group
         selector_group.remove_consumer(consumer)
         if not selector_group.consumers:

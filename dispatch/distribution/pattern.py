@@ -1,6 +1,6 @@
-"""PatternDistribution: hands the messages of several topics to the one consumer of a wildcard subscription.
+"""PatternDistribution: hands out the messages of several topics to the one consumer of a wildcard subscription.
 
-The highest priority comes first, and there topic by topic, so that a busy topic holds up no other.
+The highest priority comes first. Within a priority the topics take turns, so that a busy topic holds up no other.
 """
 
 from __future__ import annotations
@@ -8,23 +8,23 @@ from __future__ import annotations
 from itertools import groupby
 
 from ..core.model.delivery import Delivery
-from ..core.model.destination import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
+from ..core.model.destination import CoreConsumer, CoreDestination, SelectorGroup, TargetList
 from ..core.model.distribution_roles import Dispatcher
 from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
 
 
 class PatternDistribution(OrdinaryDistribution):
-    """The distribution of a pattern: its selector group has the lists of all its topics. O(lists) for each take.
+    """The distribution of a pattern, whose selector group has the lists of all its topics. O(lists) for each take.
 
-    Each lane belongs to the state of one topic, whose own distribution decides about messages that come back.
+    It hands out. About messages that come back, the distribution of their topic's subscription decides.
     """
 
     is_ordinary = False
     honours_groups_and_priorities = True
     keeps_open = True
 
-    def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:
+    def __init__(self, parts: DistributionParts, pattern: CoreDestination) -> None:
         """Make the distribution of a pattern. pattern: its sources are the states of its topics."""
         super().__init__(parts)
         self._pattern = pattern
@@ -37,7 +37,7 @@ class PatternDistribution(OrdinaryDistribution):
         return self
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
-        """Hand out nothing, because a take of any size checks whose turn it is."""
+        """Return None, because only `dispatch` knows which topic has its turn."""
         return None
 
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
@@ -63,7 +63,7 @@ class PatternDistribution(OrdinaryDistribution):
                 if len(deliveries) >= most:
                     return deliveries
             if any(_has_more(target) for target in lists):
-                break  # it must be loaded, or is too large for this take; lower priorities come behind it
+                break  # the next message must be loaded or is too large for this take; lower priorities wait for it
         return deliveries
 
     def _hand_out(
@@ -79,7 +79,7 @@ class PatternDistribution(OrdinaryDistribution):
             self._loads.request(target)
         return max_bytes
 
-    def remove_topic(self, topic: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def remove_topic(self, topic: CoreDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists of one topic from the selector group, and its deliveries from the consumer."""
         for lane in topic.all_lanes():
             for delivery in list(lane.deliveries.values()):

@@ -1,6 +1,6 @@
-"""Precedence: the order of a queue's consumers by priority, and which messages each leaves to those behind it.
+"""Precedence: the order of a queue's consumers by priority, and how many messages the higher ones leave to the others.
 
-It concerns messages that nobody owns. A consumer may take messages of its own groups whatever its priority.
+Only messages whose group has no owner are shared out by priority. A consumer takes those of its own groups in any case.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator
 from ...store.format.record import RecordDamaged
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
-from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup
+from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, SelectorGroup
 from .message_groups import MessageGroups
 
 
 class Precedence:
-    """The order of a queue's consumers by priority, and what each leaves to those behind it.
+    """The order of a queue's consumers by priority, and what the higher ones leave to the others.
 
     The state lock guards it.
     """
@@ -23,7 +23,7 @@ class Precedence:
     __slots__ = ("_queue", "_message_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
 
     def __init__(
-        self, queue: ConsumedDestination, message_groups: MessageGroups, assigned: Collection[SelectorGroup]
+        self, queue: CoreDestination, message_groups: MessageGroups, assigned: Collection[SelectorGroup]
     ) -> None:
         """Make the order of a queue.
 
@@ -60,7 +60,7 @@ class Precedence:
             self._highest, self.lowest = (self._priorities[0], self._priorities[-1]) if self._ranks else (0, 0)
 
     def quota(self, common: SelectorGroup, priority: int) -> int:
-        """Return how many messages without an owner a consumer of this priority may take, given the others."""
+        """Return how many messages without an owner consumers of higher priority leave to one of this priority."""
         return UNLIMITED if priority == self._highest else self._beyond_demand_above(common, priority)
 
     def first_above(
@@ -82,8 +82,8 @@ class Precedence:
             if rank <= priority:
                 return
             for other, common in self._ranks[rank].items():
-                # `credit <= 0`, written inline: if there are many consumers, the prefetch of most is used up, and
-                # nothing is called for those.
+                # `credit <= 0`, written inline: among many consumers most have used up their prefetch, and these cost
+                # no call.
                 if other.activity.is_slow or 0 < other.prefetch_limit <= other.in_flight:
                     continue
                 demand = other.demand
@@ -91,10 +91,10 @@ class Precedence:
                     yield other, common, demand
 
     def _beyond_demand_above(self, common: SelectorGroup, priority: int) -> int:
-        """Return how many unassigned messages are left once those of higher priority have what they demand.
+        """Return how many unassigned messages are left once consumers of higher priority have what they demand.
 
-        With a selector, only messages count that are known to match. O(lanes + consumers of higher priority), and
-        O(consumers) if their demand does not cover all undelivered messages.
+        If the selector group has a selector, only messages that are known to match count. O(lanes + consumers of higher
+        priority), and O(consumers) if their demand does not cover all undelivered messages.
         """
         available: int | None = None
         for _, others_common, demand in self._above(priority):
@@ -107,14 +107,14 @@ class Precedence:
         return UNLIMITED if available is None else max(available - self._count_assigned(common), 0)
 
     def _undelivered(self, common: SelectorGroup) -> int:
-        """Count unassigned messages and, if there is no selector, assigned ones too. O(lanes)."""
+        """Count the free messages, assigned ones included. With a selector, count only unassigned ones. O(lanes)."""
         if common.selector is not None:
             lists = common.lists
             return sum(len(target.direct) + target.returned.count + target.references.count for target in lists)
         return sum(lane.free_messages for lane in self._queue.all_lanes())
 
     def _count_assigned(self, common: SelectorGroup) -> int:
-        """Count the undelivered messages that are assigned to consumers. O(consumers)."""
+        """Count the assigned messages among those that `_undelivered` counts. O(consumers)."""
         if common.selector is not None or not self._message_groups.has_owners:
             return 0
         targets = (target for assigned in self._assigned for target in assigned.lists)
@@ -128,6 +128,6 @@ def _matches(common: SelectorGroup, lane: LaneState, message: StoredMessage) -> 
         return False
 
 
-def demand_within(queue: ConsumedDestination, consumer: CoreConsumer) -> int:
+def demand_within(queue: CoreDestination, consumer: CoreConsumer) -> int:
     """Return how many messages may be kept for a consumer: none if its queue gives it nothing."""
     return 0 if queue.holds_up(consumer) else consumer.demand

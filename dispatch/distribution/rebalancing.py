@@ -1,9 +1,9 @@
 """Rebalancing: take groups from an owner for other consumers.
 
-An owner keeps its groups until it closes or an exclusive consumer comes. With `group_rebalance` in the queue's policy,
-it also loses groups when it is slow, or when another consumer of the selector group has nothing to do and owns less
-than its share. Messages that it was not handed are unassigned then. A group of which it holds messages stays with it
-until those are settled.
+An owner keeps its groups until it closes or drains, or an exclusive consumer comes. If the queue's policy has
+`group_rebalance`, it also loses groups when it is slow, or when another consumer of the selector group has nothing to
+do and owns less than its share. Then its messages that are not handed out yet are unassigned. It keeps a group of
+which it holds messages until these are settled.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Rebalancing:
         self._rebalances = rebalances
 
     def level(self, assigned: OwnSelectorGroup) -> bool:
-        """Level the ownership for a consumer that has nothing to do; return whether a group was freed.
+        """Free groups for a consumer that has nothing to do and owns less than its share; return whether any was freed.
 
-        Owners of more than their share give away groups of which they hold no message.
+        Owners of more than their share give up groups of which they hold no message.
         """
         if not self._rebalances or not self._message_groups.has_owners:
             return False
@@ -41,11 +41,11 @@ class Rebalancing:
         return any([self._release(other, count - part) for other, count in counts.items() if count > part])
 
     def release_all(self, consumer: CoreConsumer) -> None:
-        """Free all groups of a consumer of which it holds no message, and all messages assigned to it."""
+        """Free all groups of a consumer of which it holds no message, and unassign all its messages."""
         self._release(consumer, UNLIMITED)
 
     def _release(self, consumer: CoreConsumer, most: int) -> bool:
-        """Take up to `most` groups from a consumer of which it holds no message; return whether there was one."""
+        """Free up to `most` groups of a consumer of which it holds no message; return whether anything was freed."""
         assigned = self._assignments.assigned_by_consumer[consumer]
         in_use = self._in_use(consumer)
         idle = [bucket for bucket in self._message_groups.buckets(consumer) if bucket not in in_use][:most]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..consumer.consumer import Consumer
-from ..core.model.destination import ConsumedDestination, CoreConsumer
+from ..core.model.destination import CoreConsumer, CoreDestination
 from .cause import Cause
 from .texts import plural
 
@@ -46,7 +46,7 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     return causes
 
 
-def unmatched_by_owners(destination: ConsumedDestination, consumers: Iterable[CoreConsumer], free: int) -> int:
+def unmatched_by_owners(destination: CoreDestination, consumers: Iterable[CoreConsumer], free: int) -> int:
     """Count the free messages whose group is owned by a consumer that does not match them.
 
     Requires: the lock, and none is within the reach of any of these consumers, which are all.
@@ -58,7 +58,7 @@ def unmatched_by_owners_cause(messages: int) -> Cause:
     return Cause(GROUP, "the owners of their groups", messages, 0, None, "the close of these consumers")
 
 
-def waiting_messages(destination: ConsumedDestination) -> int:
+def waiting_messages(destination: CoreDestination) -> int:
     """Count the messages that wait behind a message of their group that comes back later."""
     return destination.distribution.count_waiting()
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ...store.maintenance.retention_reasons import PENDING_MESSAGE
 from ..admission.limits import LimitedDestination
 from ..admission.space_line import SpaceLine
-from ..core.model.destination import ConsumedDestination
+from ..core.model.destination import CoreDestination
 from ..engine.explained_store import ExplainedStore
 from .cause import Cause
 from .disk import explain_whole
@@ -38,7 +38,7 @@ class _Holder(NamedTuple):
     oldest_seconds: float | None = None
 
 
-def explain_blocked(store: ExplainedStore, destination: ConsumedDestination | None = None) -> list[tuple[Cause, str]]:
+def explain_blocked(store: ExplainedStore, destination: CoreDestination | None = None) -> list[tuple[Cause, str]]:
     """Yield the cause and a clause of each send that waits, in order.
 
     Requires: the lock is not held. While something waits, the cost is that of explaining the whole store.
@@ -71,7 +71,7 @@ def explain_blocked(store: ExplainedStore, destination: ConsumedDestination | No
     return explained
 
 
-def _at_admissions(store: ExplainedStore, destination: ConsumedDestination | None) -> Iterator[_Blocked]:
+def _at_admissions(store: ExplainedStore, destination: CoreDestination | None) -> Iterator[_Blocked]:
     everywhere = (*store.queues.by_name.values(), *store.topics.by_name.values())
     destinations = [destination] if destination is not None else everywhere
     now = store.monitor.monotonic()
@@ -81,7 +81,7 @@ def _at_admissions(store: ExplainedStore, destination: ConsumedDestination | Non
                 yield _Blocked(each, limit, sizes, now - began)
 
 
-def _in_line(store: ExplainedStore, line: SpaceLine, destination: ConsumedDestination | None) -> Iterator[_Blocked]:
+def _in_line(store: ExplainedStore, line: SpaceLine, destination: CoreDestination | None) -> Iterator[_Blocked]:
     now = store.monitor.monotonic()
     for waiting in line:
         if destination is None or waiting.destination is destination:

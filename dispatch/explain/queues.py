@@ -22,7 +22,7 @@ from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model.delivery import AbstractConsumer, Delivery, content_bytes, is_lazy, message_of
-from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList
+from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, TargetList
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
@@ -145,7 +145,7 @@ def explain_named(store: ExplainedStore, name: str) -> Explanation:
     store.monitor.raise_if_closed()
     with store.monitor.lock, store.monitor.all_or_broken:
         topic = store.topics.named_for_report(name)
-        destination: ConsumedDestination | None = store.queues.named_for_report(name)
+        destination: CoreDestination | None = store.queues.named_for_report(name)
         for other in store.topics.by_name.values() if destination is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and (seen := other.subscription_for_report(subscription)) is not None:
@@ -175,7 +175,7 @@ def explain_consumer(store: ExplainedStore, consumer: Consumer) -> Explanation:
     return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
 
 
-def explain_destination(store: ExplainedStore, destination: ConsumedDestination) -> Explanation:
+def explain_destination(store: ExplainedStore, destination: CoreDestination) -> Explanation:
     """Explain who holds the messages of a queue or subscription, and what senders wait for. Requires: no lock."""
     with store.monitor.lock, store.monitor.all_or_broken:
         store.times.due.release_due()
@@ -196,7 +196,7 @@ def explain_destination(store: ExplainedStore, destination: ConsumedDestination)
 # ---------------------------------------------------------------------- places of messages. Requires: the lock
 
 
-def _places(store: ExplainedStore, destination: ConsumedDestination) -> _Places:
+def _places(store: ExplainedStore, destination: CoreDestination) -> _Places:
     """Return where the pending messages are.
 
     O(in flight + parked + acknowledged in transactions + blocks of timed lanes).
@@ -412,7 +412,7 @@ def _holders(store: ExplainedStore, places: _Places, asking: Consumer | None) ->
     return causes
 
 
-def _free_causes(store: ExplainedStore, destination: ConsumedDestination, places: _Places) -> list[Cause]:
+def _free_causes(store: ExplainedStore, destination: CoreDestination, places: _Places) -> list[Cause]:
     """Return what the messages that no consumer has wait for."""
     if not places.free:
         return []
@@ -429,7 +429,7 @@ def _free_causes(store: ExplainedStore, destination: ConsumedDestination, places
 
 
 def _causes_of_unreached(
-    destination: ConsumedDestination, places: _Places, consumers: Sequence[CoreConsumer]
+    destination: CoreDestination, places: _Places, consumers: Sequence[CoreConsumer]
 ) -> Iterator[Cause]:
     """Yield why no consumer can get the free messages."""
     waiting = min(waiting_messages(destination), places.free)
@@ -456,7 +456,7 @@ def _causes_of_unreached(
 
 def _causes_of_reached(
     store: ExplainedStore,
-    destination: ConsumedDestination,
+    destination: CoreDestination,
     places: _Places,
     reached: Sequence[tuple[CoreConsumer, tuple[TargetList, bool]]],
 ) -> Iterator[Cause]:
@@ -489,7 +489,7 @@ def _causes_of_reached(
         yield _loading(store, name, able[0][1])
 
 
-def _count_unmatched(destination: ConsumedDestination, free: int) -> int:
+def _count_unmatched(destination: CoreDestination, free: int) -> int:
     """Return a lower bound of the free messages that every list has examined and left, because no selector matches
     them.
 
@@ -528,18 +528,18 @@ def _sum(parts: Sequence[_Part]) -> _Part:
     )
 
 
-def _with_pause(destination: ConsumedDestination, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+def _with_pause(destination: CoreDestination, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
     """Return the causes, and add that the queue is paused where no message waits for that alone: it would be next."""
     if not destination.is_paused or any(cause.reason == PAUSED for cause in causes):
         return causes
     return (*causes, _paused(destination, 0))
 
 
-def _paused(destination: ConsumedDestination, messages: int) -> Cause:
+def _paused(destination: CoreDestination, messages: int) -> Cause:
     return Cause(PAUSED, destination.qualified_name, messages, 0, None, f"queue({destination.name!r}).resume()")
 
 
-def _unreadable(destination: ConsumedDestination, messages: int) -> Cause:
+def _unreadable(destination: CoreDestination, messages: int) -> Cause:
     frees = f'opening with on_missing_data_log="report", which sets {_them(messages)} aside'
     return Cause(UNREADABLE, destination.qualified_name, messages, 0, None, frees)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.stored_message import StoredMessage
 from ..core.areas.list_order import next_by_arrival
-from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList
+from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, TargetList
 
 
 class ReachableMessages:
@@ -17,7 +17,7 @@ class ReachableMessages:
     each consumer.
     """
 
-    def __init__(self, destination: ConsumedDestination, now_ms: Callable[[], int]) -> None:
+    def __init__(self, destination: CoreDestination, now_ms: Callable[[], int]) -> None:
         """Look at a queue or subscription as it is now. now_ms: the store's time."""
         self._distribution = destination.distribution
         self._now_ms = now_ms

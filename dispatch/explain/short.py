@@ -10,7 +10,7 @@ from typing import Final
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.destination import ConsumedDestination
+from ..core.model.destination import CoreDestination
 from ..engine.explained_store import ExplainedStore
 from .disk import memory_sentence
 from .queues import explain_consumer, explain_destination
@@ -20,7 +20,7 @@ IN_FLIGHT_MAX: Final = 2_000
 CONSUMERS_MAX: Final = 100
 
 
-def explain_in_short(store: ExplainedStore, destinations: Sequence[ConsumedDestination]) -> str:
+def explain_in_short(store: ExplainedStore, destinations: Sequence[CoreDestination]) -> str:
     """Explain a slow consumer, else the queue with most in it, else memory. Requires: the lock is not held.
 
     destinations: those to explain, the busiest one first.
@@ -45,7 +45,7 @@ def explain_in_short(store: ExplainedStore, destinations: Sequence[ConsumedDesti
     return memory_sentence(memory, could_give)
 
 
-def _is_quick(destination: ConsumedDestination) -> bool:
+def _is_quick(destination: CoreDestination) -> bool:
     """Return whether an explanation takes next to no time. Requires: the lock."""
     lanes = list(destination.all_lanes())
     return sum(len(lane.deliveries) for lane in lanes) <= IN_FLIGHT_MAX and not any(lane.is_timed for lane in lanes)

@@ -1,7 +1,7 @@
-"""CacheFiller: the part of a load that needs no read, because the messages are in RAM already.
+"""CacheFiller: take the messages of a load that a cache has, so that they need no read.
 
-The caches have them, and give them to the load or keep them for other lists. Messages that only a delivery has are in
-no cache and not on disk: those become lazy.
+A cache gives a message to the load, or keeps it for other lists and gives a copy. A message that only a delivery has
+is in no cache and not on disk: it becomes lazy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CacheFiller:
     def fill(self, load: Load[TargetList]) -> None:
         """Take the messages of the load that the caches have.
 
-        Copy messages that other lists share and could find nowhere else.
+        Non-persistent messages that other lists may need too are copied, because a cache may have the only copy.
         """
         target = load.target
         is_only_copy = target.needs_claims and not target.lane.is_persistent
@@ -38,7 +38,7 @@ class CacheFiller:
                 self._take_from(cache, load)
 
     def _take_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
-        """Take messages of a load from a cache, up to one that other lists need and that memory has no room to copy."""
+        """Take messages of a load from a cache. Stop at one that others need and for whose copy memory has no room."""
         target = load.target
         memory, lane_number = target.memory, target.lane.pending_lane.number
         shares_messages = cache.shares_messages(lane_number)
@@ -50,7 +50,7 @@ class CacheFiller:
             charge = charge_of(message)
             if load.is_needed and shares_messages and memory.free_bytes < charge:
                 self._reclaim.make_room(charge, target)
-            if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
+            if not reserve(charge):  # other lists need it too: page it out for all, or leave it in the cache
                 assert shares_messages, "what was just released can be reserved again"
                 target.lane.pager.spill((message,))
                 if cache.peek(lane_number, sequence) is not None:
@@ -61,9 +61,9 @@ class CacheFiller:
             cache.served += 1
 
     def _end_before_cached(self, load: Load[TargetList], sequence: int) -> None:
-        """End the load before a message that a cache keeps for others, and that memory has no room to copy.
+        """End the load before a message that a cache keeps for others and for whose copy memory has no room.
 
-        If a consumer waits for that very message, the message becomes lazy.
+        If a consumer waits for the load and this is its first message, the message becomes lazy.
         """
         if load.is_needed and not load.held:
             self._memory.make_lazy(load, sequence)
@@ -93,9 +93,9 @@ class CacheFiller:
             lane.pager.spill(unaffordable)
 
     def leave_out_unreadable(self, load: Load[TargetList]) -> None:
-        """Make messages lazy that only a delivery has, and end the load before messages that nobody can have now."""
+        """Make messages lazy that only a delivery has. End the load before one that another load has."""
         for sequence in load.target.lane.pager.cut_load(load):
             if sequence <= load.last:
                 self._memory.make_lazy(load, sequence)
-        # If memory ran out at a message that only a delivery has, neither it nor those behind it can be read.
+        # If memory had no room for such a lazy message, the load ends before it, and so do its runs.
         load.cut(load.last)

@@ -1,8 +1,8 @@
 """LoadChooser: which messages the next load of a list brings.
 
-These are the next pending messages that are due: first those that came back or are references, then those behind the
-frontier. All of one load lie in one block of the index, because that is read under the state lock. A load ends before
-its first read if the caches have enough of its first messages.
+A load brings the next pending messages that are due: first those that came back or are references, then those behind
+the frontier. They all lie in one block of the index, because that block may have to be read under the state lock. A
+load ends before the first message that must be read if the caches have enough of the messages before it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.structures.sequence_set import SequenceSet
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import TargetList
-from ..core.model.load import Load
+from ..core.model.load import Load, LoadSource
 
 LOAD_MESSAGES_MAX: Final = 512
 CACHED_MESSAGES_MIN: Final = 64
-"""Least number of cached messages that get a load of their own. Fewer share a load with a read: batches stay large."""
+"""So many cached messages get a load of their own. Fewer are loaded with messages that must be read, in one batch."""
 
 assert LOAD_MESSAGES_MAX <= BLOCK_MASK + 1
 
 
 class LoadChooser:
-    """Chooses what a load brings, and reserves and reads nothing. Every method requires the lock."""
+    """Chooses the messages of a load. It reserves no memory and reads no message. Every method requires the lock."""
 
     def __init__(self, watermarks: Watermarks, monotonic: Callable[[], float]) -> None:
         self._watermarks = watermarks
@@ -45,32 +45,30 @@ class LoadChooser:
         frontier.
         """
         began_at = self._monotonic()
-        sources = [(target.returned, True), (target.references, False)]
+        sources = [(target.returned, LoadSource.RETURNED), (target.references, LoadSource.REFERENCES)]
         if target.returned and target.references and target.references.first < target.returned.first:
-            sources.reverse()  # the returned ones were loaded in part and have left RAM again
-        for runs, is_return in sources:
+            sources.reverse()  # a part of the returned messages was loaded and has become references since
+        for runs, source in sources:
             chosen = self._gather(target, runs)
             if chosen:
-                return _load_of(
-                    target, chosen, began_at, needs_matching=is_return, is_return=is_return, is_needed=is_needed
-                )
+                return _load_of(target, chosen, source, began_at, is_needed=is_needed)
         candidate = _skip_blocks(target) if target.skip_names else None
         unseen = SequenceSet()
         if target.frontier < target.lane.published_end:
             unseen.add(target.frontier, target.lane.published_end - 1)
         chosen = self._gather(target, unseen)
         if chosen:
-            load = _load_of(target, chosen, began_at, needs_matching=True, is_return=False, is_needed=is_needed)
+            load = _load_of(target, chosen, LoadSource.BEHIND_FRONTIER, began_at, is_needed=is_needed)
             load.survey = None if candidate is None else candidate.survey(load.first)
             return load
-        # The frontier of a list of assigned messages is behind all messages that will ever come, and stays there.
+        # This does not move the frontier of a list of assigned messages, which is behind all messages ever to come.
         target.advance_frontier(target.lane.published_end)
         return None
 
     def _gather(self, target: TargetList, runs: SequenceSet) -> list[tuple[int, int]]:
-        """Gather the first pending messages of runs in one block: at least one, and as many as one load may bring.
+        """Gather the first pending messages of runs, in one block: at least one, and as many as one load may bring.
 
-        Messages that are no longer pending, or not due yet, are removed from runs.
+        Messages that are no longer pending, or not due yet, are removed from `runs`.
         """
         pending_lane = target.lane.pending_lane
         room = self._room(target, runs)
@@ -108,7 +106,7 @@ class LoadChooser:
 
 
 def _skip_blocks(target: TargetList) -> Candidate | None:
-    """Move the frontier over blocks without a match; return where it is then, or None at the end."""
+    """Move the frontier over blocks without a match; return the next candidate. None: no message is left to examine."""
     selector, lane = target.selector_group.selector, target.lane
     assert selector is not None
     if target.frontier >= lane.published_end:
@@ -122,20 +120,13 @@ def _skip_blocks(target: TargetList) -> Candidate | None:
 
 
 def _load_of(
-    target: TargetList,
-    runs: list[tuple[int, int]],
-    began_at: float,
-    *,
-    needs_matching: bool,
-    is_return: bool,
-    is_needed: bool,
+    target: TargetList, runs: list[tuple[int, int]], source: LoadSource, began_at: float, *, is_needed: bool
 ) -> Load[TargetList]:
     """Return a load of chosen runs, before anything is reserved or read."""
     return Load(
         target,
         runs,
-        needs_matching=needs_matching,
-        is_return=is_return,
+        source,
         is_needed=is_needed,
         needed_claims=target.needs_claims,
         purge_count=target.lane.purge_count,
@@ -144,7 +135,7 @@ def _load_of(
 
 
 def _part_cached_from_read(load: Load[TargetList]) -> None:
-    """Cut a load before its first read if the caches have enough of its first messages for a load of their own."""
+    """Cut a load before the first message to be read, if the caches have enough of the messages before it."""
     target = load.target
     if target.lane.reads_for_others and load.last + 1 < target.lane.published_end:
         _cut_to_cached(load, 1)  # the next load then begins with a read, which serves other lists best

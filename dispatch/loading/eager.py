@@ -1,10 +1,13 @@
 """The eager loader: fill each list before its consumers ask.
 
-A load has three parts. *begin*, under the lock, chooses the next messages (chooser.py), takes those that the caches
-have (cache_filler.py), and reserves memory for the rest (load_memory.py). *read*, outside the lock, makes few large
-reads, verifies each message, and evaluates selectors (reading.py). *install*, under the lock, appends the messages that
-match and gives back the others (installing.py). If `take` needs a message that the loader has not brought yet, it runs
-the same three parts; this is a miss.
+A load has three parts:
+
+- *begin*, under the lock, chooses the next messages (chooser.py), takes those that the caches have (cache_filler.py),
+  and reserves memory for the rest (load_memory.py).
+- *read*, outside the lock, makes few large reads, verifies each message, and evaluates selectors (reading.py).
+- *install*, under the lock, appends the messages that match and gives back the others (installing.py).
+
+If `take` needs a message that the loader has not brought yet, the take runs these parts itself; this is a miss.
 """
 
 from __future__ import annotations
@@ -31,11 +34,11 @@ from .load_memory import LoadMemory
 from .reading import read_load
 
 LISTS_MAX: Final = 32
-"""At most so many lists that run low are examined under one hold of the state lock, if memory suffices for none."""
+"""Most lists that run low which are examined under one hold of the state lock, if memory has room for no load."""
 
 
 class EagerLoader:
-    """Loads for the list that runs lowest. `step` does one load and returns whether there may be more to do."""
+    """Loads messages into the list that runs lowest, and into any list for a take that waits."""
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class EagerLoader:
         spill_account: SpillAccount,
         reading: Holder,
     ) -> None:
-        """spill_account, reading: see LoadMemory."""
+        """Make the loader. spill_account, reading: see LoadMemory."""
         self._monitor = monitor
         self._target_lists = target_lists
         self._watermarks = watermarks
@@ -72,7 +75,7 @@ class EagerLoader:
                 return is_more
             self.finish(load)
         except BaseException:
-            if load is not None:  # nobody else would end a load that has begun
+            if load is not None:  # no other call would end the load
                 self.abandon_interrupted(load)
             raise
         return True
@@ -80,7 +83,8 @@ class EagerLoader:
     def finish(self, load: Load[TargetList], *, makes_room: bool = True) -> None:
         """Read a load and install it. Requires: no lock.
 
-        makes_room: whether it may checkpoint for the sake of a scan. A take without a timeout, or after it, may not.
+        makes_room: whether it may make a checkpoint if RAM has no room for the survey of a scan. A take that must not
+            wait any longer says no.
         """
         try:
             self.read(load)
@@ -100,9 +104,10 @@ class EagerLoader:
                 self.abandon(load)
 
     def _begin_next(self) -> Load[TargetList] | None:
-        """Begin a load for the list that runs lowest of those that can have one.
+        """Begin a load for the list that runs lowest and can have one. Requires: the lock.
 
-        None: none of the examined lists could have one; they no longer count as running low. Requires: the lock.
+        Lists on the way that need no load, or for which memory has no room, no longer count as running low. None: no
+        list that was examined can have a load.
         """
         loads = self._loads
         running_low = loads.running_low
@@ -129,21 +134,21 @@ class EagerLoader:
     def _lowest_first(self) -> list[TargetList]:
         """Return lists that run low, those with the fewest seconds of supply first, at most LISTS_MAX.
 
-        The list of the last load comes last: a scan that finds nothing would otherwise leave the others without loads.
+        The list of the last load comes last. Otherwise a list whose scan finds nothing would get all loads.
         """
         return nsmallest(
             LISTS_MAX, self._loads.running_low, key=lambda found: (found is self._previous, found.supply_seconds)
         )
 
     def _needs_no_load(self, target: TargetList, *, is_awaited: bool) -> bool:
-        """Return whether a list needs no load now: it has enough, or what comes next waits for somebody to take it.
+        """Return whether a list needs no load now: it has enough, or its next message is loaded only for a take.
 
-        Its next take, or room, makes it run low again.
+        Its next take, or room in it, makes it run low again.
         """
         step_bytes = min(self._watermarks.shares.load_bytes_max, target.low_watermark_bytes)
         after_load_bytes = target.direct_bytes + step_bytes
         if after_load_bytes > target.read_ahead_bytes and target.is_ready:
-            if after_load_bytes > target.high_watermark_bytes or not target.is_next_cached:
+            if after_load_bytes > target.high_watermark_bytes or not target.lane.is_cached(target.first_to_load):
                 return True
         if is_awaited:
             return False
@@ -154,9 +159,8 @@ class EagerLoader:
     def begin(self, target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
         """Choose the next load of a list and reserve memory for it. None: nothing to load, or no memory for a message.
 
-        Until install, the chosen messages stay where they were: returned, reference, or behind the frontier. Nothing
-        moves past them before that. is_needed: a consumer waits, so messages that memory can't hold become lazy.
-        Requires: the lock.
+        Until install, the list has the chosen messages as before: returned, as references, or behind the frontier.
+        is_needed: a consumer waits, so messages that memory can't hold become lazy. Requires: the lock.
         """
         assert not target.is_loading
         load = self._chooser.choose(target, is_needed=is_needed)
@@ -173,7 +177,7 @@ class EagerLoader:
         return load
 
     def abandon(self, load: Load[TargetList]) -> None:
-        """Give back the reserved memory; the runs stay where they are. Requires: the lock."""
+        """End a load without installing it, and give back its memory. The list is as before. Requires: the lock."""
         was_begun = load.target.load is load
         is_read = self._target_lists.end_load(load.target)
         self._memory.release_buffer(load)
@@ -182,13 +186,13 @@ class EagerLoader:
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
         if is_stale(load):
             dropped = [message for message in dropped if lane.pending_lane.is_pending(message[0])]
-        # If the list has ended, its lane may have no reader any more, and nobody would drop cached messages for it.
+        # If the list has ended, no cache gets its messages: its lane may have no consumer any more to take them out.
         lane.pager.page_out(
             [held for held in dropped if not (is_read and lane.pending_cache.put(lane.pending_lane.number, held))]
         )
         if was_begun:
             load.target.selector_group.load_ended(self._monitor.deferred)
-            self._dispatch_area.retry_waiters()  # other lists may have waited for the memory of this load
+            self._dispatch_area.retry_waiters()  # other lists may wait for the memory that this load had
 
     # ------------------------------------------------------------------ read and install
 

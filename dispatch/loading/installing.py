@@ -1,7 +1,7 @@
 """Installing a load: put into its list what belongs there, and give back the rest. The state lock guards all of it.
 
-Messages may have gone while the load read: acknowledged elsewhere, removed, or claimed by another selector group. Their
-copies are dropped, like those that the selector does not want, and messages that can't be read are given up.
+While the load read, messages may have been acknowledged, removed, or claimed by another selector group. Their copies
+are dropped, like those of messages that the selector does not match. Messages that can't be read are given up.
 """
 
 from __future__ import annotations
@@ -31,21 +31,18 @@ def put_into_list(load: Load[TargetList], *, is_alive: bool) -> None:
             lane.unmatched.add(sequence, sequence)
     if load.from_cache:
         _drop_unused_copies(load, {message[0] for message in kept})
-    lane.on_loaded(load)
-    if load.unreadable and is_alive:  # a message behind the cut is met again
+    lane.on_load_installed(load)
+    if load.unreadable and is_alive:  # a later load meets again what lies behind the end of this one
         _give_up(lane, [found for found in load.unreadable if found[0] <= load.last])
 
 
 def is_stale(load: Load[TargetList]) -> bool:
-    """Return whether messages of a load may be gone, because messages were removed since it began."""
+    """Return whether messages of a load may be gone, because some of the lane were removed since the load began."""
     return load.purge_count != load.target.lane.purge_count
 
 
 def _put(load: Load[TargetList], *, is_alive: bool) -> list[StoredMessage]:
-    """Put the messages that belong to the list into it, in place of the runs; return these messages.
-
-    Release the other memory.
-    """
+    """Put the messages that belong to the list into it, in place of the runs; return them. Release the other memory."""
     target = load.target
     if load.brings_all and is_alive and not target.needs_claims and not is_stale(load) and not load.unreadable:
         kept, kept_bytes = load.messages, load.reserved_bytes
@@ -62,13 +59,13 @@ def _put(load: Load[TargetList], *, is_alive: bool) -> list[StoredMessage]:
 
 
 def _kept(load: Load[TargetList], *, is_alive: bool) -> tuple[list[StoredMessage], int]:
-    """Return the messages of a load that belong into its list, in order, and their charge."""
+    """Return the messages of a load that belong to its list, in order, and their charge."""
     target, pending_lane = load.target, load.target.lane.pending_lane
     is_doubtful = target.needs_claims or is_stale(load)
     load.held.update(zip(map(sequence_of, load.messages), load.messages, strict=True))
     kept: list[StoredMessage] = []
     kept_bytes = 0
-    # A message may have come back, been loaded, gone to another selector group, and come back again.
+    # A message may be direct already: it came back, was loaded, went to another selector group, and came back again.
     doubled = target.direct_up_to(load.last) if load.is_return else ()
     for sequence in sorted(load.held.keys() - load.unwanted if load.unwanted else load.held):
         message = load.held[sequence]

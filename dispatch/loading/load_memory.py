@@ -1,8 +1,8 @@
 """LoadMemory: what a load may hold in RAM until its messages are in the list.
 
-It reserves memory for the messages to be read and for the read buffer. If memory has no room, a load for which a
-consumer waits keeps only the places of its messages: those are lazy, and whoever looks at their bodies reads them. A
-load ahead of need is cut.
+It reserves memory for the messages to be read and for the read buffer. If memory has no room, a load for which no
+consumer waits is cut. If a consumer waits, the messages become lazy: the list has only their places, and each body is
+read when the consumer looks at it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoadMemory:
             self._reserve_runs(load, runs, wanted)
 
     def _missing(self, load: Load[TargetList]) -> tuple[list[tuple[int, int]], int]:
-        """Return the runs that no cache had, and their charge. Messages that are too large for RAM become lazy."""
+        """Return the runs of the load that no cache had, and their charge. Messages too large for RAM become lazy."""
         largest_bytes, pending_lane = self._watermarks.shares.large_message_bytes, load.target.lane.pending_lane
         lengths = [item for first, last in load.runs for item in enumerate(pending_lane.lengths(first, last), first)]
         runs: list[tuple[int, int]] = []
@@ -63,7 +63,7 @@ class LoadMemory:
         return runs, wanted
 
     def _reserve_runs(self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int) -> None:
-        """Reserve memory for these runs, or for as many as memory can hold, and for the largest read among them."""
+        """Reserve memory for runs, or for as many messages as memory can hold, and for the largest read among them."""
         target = load.target
         messages = sum(last - first + 1 for first, last in runs)
         if load.is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.memory.free_bytes < wanted:
@@ -73,7 +73,8 @@ class LoadMemory:
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
         regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
         buffer_bytes = max(region.length for region in regions)
-        # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
+        # A load for which no consumer waits takes nothing from a list with less supply. Otherwise two lists would take
+        # from each other for ever.
         supply_seconds_min = 0.0 if load.is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
         if self._afford(load, wanted, buffer_bytes, supply_seconds_min):
             load.regions = regions
@@ -81,9 +82,9 @@ class LoadMemory:
             self._do_without(load, runs, messages)
 
     def _do_without(self, load: Load[TargetList], runs: list[tuple[int, int]], messages: int) -> None:
-        """Make the messages of these runs lazy, because memory can't hold them, or end the load if it is not needed.
+        """Make the messages of runs lazy, because memory can't hold them; or end the load, if no consumer waits for it.
 
-        messages: for how many references there should be room.
+        messages: how many references memory should have room for.
         """
         load.brings_all = False
         if not load.is_needed:
@@ -140,7 +141,8 @@ class LoadMemory:
         """Keep the place of a message without its body. The body is read when somebody looks at it."""
         reclaim, lists = self._reclaim, load.target.memory.lists_holder
         if not lists.reserve(OVERHEAD_BYTES):
-            # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
+            # Only a load for which a consumer waits takes the last message of another list. Otherwise two lists would
+            # take from each other for ever.
             if load.is_needed and not load.reserved_bytes and not load.target.direct:
                 reclaim.make_room(OVERHEAD_BYTES, load.target, messages_min=0)
             if not lists.reserve_released(OVERHEAD_BYTES) and not self._borrow(load):
@@ -151,7 +153,7 @@ class LoadMemory:
         load.held[sequence] = (sequence, b"", None, 0)
 
     def _borrow(self, load: Load[TargetList]) -> bool:
-        """Borrow memory for one reference, in case only bookkeeping fills memory."""
+        """Borrow memory for one reference from the SpillAccount, in case bookkeeping fills all memory."""
         target, counterpart = load.target, load.target.counterpart
         if not load.reserved_bytes and not target.direct:
             kept_bytes = 0

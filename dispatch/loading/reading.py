@@ -1,4 +1,4 @@
-"""Reading a load: the messages come from the disk, are verified, and are judged by the selector. This holds no lock."""
+"""Reading a load: read its messages from the disk and ask the selector which are wanted. No lock is held meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_load(load: Load[TargetList]) -> None:
 
 
 def _scan(load: Load[TargetList]) -> list[StoredMessage]:
-    """Read the missing messages and find out what is not wanted; return them without those that surely do not match."""
+    """Read the missing messages and find out which are unwanted; return those read, without what surely is unwanted."""
     selector_group, lane = load.target.selector_group, load.target.lane
     held = list(load.held.values())
     gathered: list[StoredMessage] = []
@@ -53,8 +53,8 @@ def _scan(load: Load[TargetList]) -> list[StoredMessage]:
 def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:
     """Find out which of these messages the list wants, and which group each lazy one has. Requires: no lock.
 
-    A message that can't be read or judged is not wanted. If the message was only settled meanwhile, install finds that
-    out.
+    A message that can't be read or judged is unwanted and unreadable. If it was settled meanwhile, put_into_list finds
+    that out.
     """
     selector_group, lane = load.target.selector_group, load.target.lane
     for message in messages:

@@ -1,9 +1,9 @@
-"""CacheWarmer: fill the HeadQueueCache with the first messages of queues that nobody reads yet.
+"""CacheWarmer: fill the HeadQueueCache with the first messages of queues that no consumer reads yet.
 
 The warmer works after an open with a backlog, after the last consumer of a queue has gone, and when memory is plentiful
-again after the cache gave some back. It takes no memory from others. Lanes take turns and share the room that is left.
-A load is chosen and charged under the lock, read without it, and installed under it, like the loads of the eager
-loader.
+again after the cache gave some back. It takes no memory from lists or other caches. Lanes take turns and share the room
+that is left. Like a load of the eager loader, a load of the warmer is chosen and charged under the lock, read without
+it, and installed under it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ With less, the cache would give back at each turn what it has just read.
 
 @dataclass(slots=True)
 class _HeadLoad:
+    """A load of the first messages of a lane into the HeadQueueCache."""
+
     lane: LaneState
     next_sequence: int
     """The first sequence behind this load, at which the next load of the lane begins."""
@@ -71,17 +73,17 @@ class CacheWarmer:
         self._memories = memories
         self._reading = reading
         self._queues = queues
-        # Lanes whose head is to be filled, each with the sequence from which on. The first one is next.
+        # Lanes whose head is to be filled, each with the sequence at which its next load begins. The first one is next.
         self._lanes: dict[LaneState, int] = {}
-        # Memories in which the cache has no room for the next message. Their lanes wait for `resume`.
+        # Memories whose cache has no room for the next message of a lane. Their lanes wait for `resume`.
         self._full_memories: set[MessageMemory] = set()
         # Charged to the cache for messages that are being read.
         self.loading_bytes = 0
 
     def begin(self, lane: LaneState) -> None:
-        """Fill the head of a lane that is not whole in RAM, if its queue has no reader. Requires: the lock.
+        """Fill the head of a lane that is not whole in RAM, if its queue has no consumer. Requires: the lock.
 
-        Non-persistent messages are left alone: those that are not in RAM were spilled for want of memory.
+        Lanes of non-persistent messages are left out, because their messages were spilled for want of memory.
         """
         queue = lane.destination
         if queue.selector_groups or not queue.is_open or not queue.has_lists or not lane.is_persistent:
@@ -95,15 +97,16 @@ class CacheWarmer:
         self._lanes.pop(lane, None)
 
     def resume(self) -> None:
-        """Go on with lanes that stopped for want of room or whose messages the cache gave back, if memory is plentiful.
+        """If memory is plentiful, go on with lanes that wait for room, and with those whose head the cache gave back.
 
-        O(lanes whose head is not whole) if it is. Requires: the lock.
+        O(lanes whose head is not whole), if it is. Requires: the lock.
         """
         if self._budget.free_bytes >= self._watermarks.shares.available_bytes * PLENTY_SHARE:
             for memory in self._memories.all:
-                self._look_at(memory)
+                self._resume_in(memory)
 
-    def _look_at(self, memory: MessageMemory) -> None:
+    def _resume_in(self, memory: MessageMemory) -> None:
+        """Go on with the lanes of one memory, if its cache has plenty of room."""
         cache = memory.head_queue_cache
         if cache.room_bytes < cache.share_bytes * PLENTY_SHARE:
             return
@@ -143,6 +146,7 @@ class CacheWarmer:
         return True
 
     def _next(self) -> _HeadLoad | None:
+        """Begin the load of the next lane that has something to load and whose memory has room. None: no lane has."""
         lanes = self._lanes
         while (lane := next((lane for lane in lanes if lane.memory not in self._full_memories), None)) is not None:
             sequence, memory, cache = lanes[lane], lane.memory, lane.memory.head_queue_cache
@@ -150,32 +154,41 @@ class CacheWarmer:
             if lane.destination.selector_groups or not lane.destination.is_open:
                 del lanes[lane]
                 continue
-            # content_bytes: the charge of the runs, with the overhead of each message.
-            runs, content_bytes, following = self._choose(lane, sequence, room // len(lanes))
+            runs, charge, following = self._choose(lane, sequence, room // len(lanes))
             if not runs and following >= lane.published_end:
                 del lanes[lane]
                 cache.reopen(lane.pending_lane.number)
                 continue
-            if runs:
-                regions = lane.backing_store.plan(lane.pending_lane, runs)
-                buffer_bytes = max(region.length for region in regions)
-                if content_bytes <= room and self._reading.reserve(buffer_bytes):
-                    if cache.holder.reserve(content_bytes):
-                        del lanes[lane]
-                        lanes[lane] = following
-                        self.loading_bytes = content_bytes
-                        return _HeadLoad(lane, following, regions, content_bytes, buffer_bytes, lane.purge_count)
-                    self._reading.release(buffer_bytes)
-            elif following > sequence:
+            if not runs and following > sequence:
                 lanes[lane] = following
                 continue
+            load = self._begin_load(lane, runs, charge, following) if runs and charge <= room else None
+            if load is not None:
+                return load
             self._full_memories.add(memory)
         return None
 
-    def _choose(self, lane: LaneState, begin: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
-        """Return (runs, their charge, the sequence behind them) of the next messages that no cache has, at least one.
+    def _begin_load(
+        self, lane: LaneState, runs: list[tuple[int, int]], charge: int, following: int
+    ) -> _HeadLoad | None:
+        """Charge for a load of runs, and put its lane behind the others. None: memory has no room for the load."""
+        regions = lane.backing_store.plan(lane.pending_lane, runs)
+        buffer_bytes = max(region.length for region in regions)
+        if not self._reading.reserve(buffer_bytes):
+            return None
+        if not lane.memory.head_queue_cache.holder.reserve(charge):
+            self._reading.release(buffer_bytes)
+            return None
+        del self._lanes[lane]
+        self._lanes[lane] = following
+        self.loading_bytes = charge
+        return _HeadLoad(lane, following, regions, charge, buffer_bytes, lane.purge_count)
 
-        Messages that are too large are left out, because a consumer's load would not hold them either.
+    def _choose(self, lane: LaneState, begin: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
+        """Choose the next messages that no cache has: at least one, and in one block.
+
+        Return their runs, their charge, and the sequence behind them. Messages that are too large for RAM are left out,
+        because a list would not hold their bodies either.
         """
         shares = self._watermarks.shares
         pending_lane = lane.pending_lane

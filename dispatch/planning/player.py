@@ -71,16 +71,16 @@ from ..core.model.activity import Activity
 from ..core.model.consumer_stage import TAKING
 from ..core.model.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.model.destination import (
-    ConsumedDestination,
     CoreConsumer,
+    CoreDestination,
     DestinationStateParts,
     LaneState,
-    LaneStateParts,
     SelectorGroup,
     TargetList,
 )
 from ..core.model.distribution_roles import NO_DISPATCH
 from ..core.model.lane_reader import LaneReader
+from ..core.model.lane_storage import LaneStateParts
 from ..core.model.matching import NO_NAMES
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
@@ -293,7 +293,7 @@ class PlayedSelectorGroup(SelectorGroup):
 class PlayedConsumer(CoreConsumer):
     """The CoreConsumer of a replay. The trace tells what it takes and settles, so it never waits."""
 
-    def __init__(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def __init__(self, destination: CoreDestination, selector_group: SelectorGroup) -> None:
         self.destination = destination
         self.selector_group = selector_group
         self.stage = TAKING

@@ -44,7 +44,7 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.model.delivery import Delivery, LaneMessages
-from ..core.model.destination import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
+from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, TargetList, lane_of
 from ..topics.subscription_state import SubscriptionState
 
 logger = LateLogger("forebay.dispatch.recorder")
@@ -454,7 +454,7 @@ class RecordedTraffic(TrafficObserver):
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
-    def subscribes(self, destination: ConsumedDestination) -> None:
+    def subscribes(self, destination: CoreDestination) -> None:
         for lane in destination.all_lanes():
             if isinstance(destination, SubscriptionState):
                 self._recorder.unloaded(lane, lane.published_end)  # messages that came while nobody read the lane

@@ -3,16 +3,16 @@
 SQL's third truth value is never computed. A `Condition` answers two questions: "is it TRUE?" and "is it FALSE?". If
 both answers are no, the condition is UNKNOWN. NOT swaps the questions, and AND and OR combine the answers of their
 sides with `and` and `or`. So only a leaf decides what is UNKNOWN: a header that is NULL or absent, values of different
-types, arithmetic on something that is no number, a division by zero. A bool is no number here. The only test for bytes
-is whether they are there.
+types, arithmetic on something that is no number, a division by zero. A bool does not count as a number. Of a header
+with bytes, a condition can only ask whether it is NULL.
 
-Each question also exists for a block of messages of which only fingerprints are known: "may the condition be TRUE, or
-FALSE, for a message of the block?" The answer "no" is always right. AND and OR ask their sides, NOT swaps the
-questions, and a leaf asks the fingerprint of its header.
+Each question can also be asked of a block of messages of which only fingerprints are known: may the condition be TRUE,
+or FALSE, for a message of the block? The answer "no" is always right; "yes" may be wrong. AND and OR ask their sides,
+NOT swaps the questions, and a leaf asks the fingerprint of its header.
 
 A condition never raises and keeps nothing between calls. It nests no deeper than the selector's parentheses, with three
-calls for each, because chains of AND, OR and arithmetic are loops. Each consumer may have a selector of its own, so a
-leaf is one small object instead of a closure for each question.
+calls for each of them, because chains of AND, OR and arithmetic are loops. Each consumer may have a selector of its
+own, so a leaf is one small object and not two closures.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Question = Callable[[Fingerprints], bool]
 NARROW_END: Final = 1 << 63
 """Ints from here on have more than one encoding in headers."""
 EXACT_BITS_MAX: Final = 4_096
-"""An exact product wider than this is UNKNOWN: it bounds what the arithmetic of one selector can cost."""
+"""An exact product of more bits is UNKNOWN. This bounds the cost of the arithmetic of one selector."""
 _ABSENT: Final = b"absent"
 """Stands for a missing header. It is compared by identity, and has a type that headers may have."""
 

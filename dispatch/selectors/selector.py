@@ -1,8 +1,8 @@
 """Selector: a JMS SQL-92 condition on headers, compiled once and evaluated for every message.
 
 The text may come from an attacker. It is split into tokens and parsed by hand, under the limits below, and the only
-error is SelectorError. A compiled selector is immutable, holds no message, and is safe in all threads. Only its text is
-ever on disk.
+error is SelectorError. A compiled selector is immutable and holds no message, so all threads may use it. The disk only
+ever has its text.
 
 The semantics are those of JMS 2.0, section 3.8.1, with three choices of our own. A comparison of values of different
 types is UNKNOWN, so `NOT (a = 'x')` is not TRUE if a is a number. Integers are decimal, with or without Java's L; octal

@@ -277,7 +277,7 @@ class SubscriptionLaneState(PersistentLaneState):
         charge_bytes = charge_of_size(self.pending_lane.lengths(*run)[0])
         return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._online_count)
 
-    def on_loaded(self, load: Load[TargetList]) -> None:
+    def on_load_installed(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""
         reading, messages = self._reading, self.topic_lane_state.pending_lane
         fronts = self.subscription.topic.fronts(self.priority, but=self)

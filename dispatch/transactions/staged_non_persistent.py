@@ -12,7 +12,7 @@ from ...store.format.branch import Branch
 from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, with_times
 from ..admission.duplicate_windows import DuplicateWindows
-from ..core.model.destination import ConsumedDestination
+from ..core.model.destination import CoreDestination
 from ..core.publisher import Publisher, UnpublishedNonPersistent
 from .transaction_memory import TransactionMemory
 
@@ -24,7 +24,7 @@ class NonPersistentTarget(Protocol):
     """Takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
 
     @property
-    def destination(self) -> ConsumedDestination: ...
+    def destination(self) -> CoreDestination: ...
 
     @property
     def id_prefix(self) -> str: ...
@@ -111,7 +111,7 @@ class StagedNonPersistent:
         """Return the number of messages."""
         return len(self._kept)
 
-    def destinations(self) -> Iterator[ConsumedDestination]:
+    def destinations(self) -> Iterator[CoreDestination]:
         """Yield the destination of each message."""
         return (kept.destination for kept in self._kept)
 

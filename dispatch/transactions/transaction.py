@@ -38,7 +38,7 @@ from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer
 from ..core.model.delivery import Delivery
-from ..core.model.destination import ConsumedDestination, LaneState
+from ..core.model.destination import CoreDestination, LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
 from ..host_properties import Properties
@@ -276,13 +276,13 @@ class Transaction:
         """Return the sequences that the transaction acknowledges in a lane, recorded or not. Requires: the lock."""
         return self._acks.acknowledged_in(lane_number)
 
-    def messages_by_destination(self) -> dict[ConsumedDestination, tuple[int, int]]:
+    def messages_by_destination(self) -> dict[CoreDestination, tuple[int, int]]:
         """Return how many messages the transaction sends and acknowledges, by destination. O(slices + lanes).
 
         Requires: the lock.
         """
-        sent: dict[ConsumedDestination, int] = {}
-        acknowledged: dict[ConsumedDestination, int] = {}
+        sent: dict[CoreDestination, int] = {}
+        acknowledged: dict[CoreDestination, int] = {}
         for part in self._branch:
             destination = self._slices.lanes[part.lane_number].destination
             sent[destination] = sent.get(destination, 0) + part.messages

@@ -1,4 +1,4 @@
-"""Where messages are in RAM: the TargetArea has those that consumers may take, the DispatchArea those that they took.
+"""The two areas of messages in RAM: the TargetArea for consumers to take, the DispatchArea for taken and not settled.
 
-TargetLists make and end lists, the TargetArea fills them, and the DispatchArea hands out from them and settles.
+TargetLists makes and ends lists, the TargetArea fills them, and the DispatchArea hands out from them and settles.
 """

@@ -1,9 +1,9 @@
 """DispatchArea: hand messages out, settle them, and keep the charges of deliveries within their bounds.
 
-A message that is handed out takes its charge along, from its list to the DispatchArea. All arithmetic with these
-charges is in this file, except what a memory has room for (MessageMemory.in_flight_rooms). On the path of every single
-message (dispatch_one, settle) it is written inline, not called, and `audit` compares the sums with the deliveries.
-TargetLists (target_lists.py) make and end the lists; they know the DispatchArea, and not the other way round.
+A message that is handed out takes its charge along, from its list to the DispatchArea. The arithmetic with these
+charges is in this file; MessageMemory.in_flight_rooms says how much room there is. On the path of a single message
+(dispatch_one, settle) the arithmetic is written inline, and `audit` compares the sums with the deliveries. This module
+does not know TargetLists (target_lists.py), which makes and ends the lists.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ from .observer import ListEvents
 
 
 class MemoryWaiter(Protocol):
-    """Who can't go on because deliveries of others fill the memory: a consumer that takes, or a list to be loaded.
+    """A consumer that takes, or a list to be loaded, that can't go on because deliveries of others fill the memory.
 
-    Structural, because the two have no base in common. It is called only while memory is short, so a slow call will do.
+    It is a Protocol because the two have no base in common. Calls of a Protocol are slow, but memory is seldom short.
     """
 
     def on_memory_freed(self) -> None:
-        """Go on, and call `stop_waiting_for_memory`, if enough memory is free now. Requires: the lock."""
+        """Go on, and call `stop_waiting_for_memory`, if enough memory is free now.
+
+        DispatchArea.retry_waiters calls it after charges were released. Requires: the lock.
+        """
 
 
 class DispatchArea(Dispatcher[CoreConsumer]):
-    """All messages in flight: the deliveries of a store that are not settled, with their charges and their bounds.
+    """All messages in flight: the deliveries of a store that are not settled, with their charges and bounds.
 
-    Every hand-out is one call of `dispatch_one` or `hand_out`, and every settling one of `settle` or `settle_run`: a
-    subclass that records traffic overrides these four. The state lock guards it; every method requires it held.
+    Every hand-out passes `dispatch_one` or `hand_out`, and every settling passes `settle` or `settle_run`. A subclass
+    that records traffic overrides these four. The state lock guards it; every method requires it held.
     """
 
     def __init__(
@@ -50,22 +53,28 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         now_ms: Callable[[], int],
         events: ListEvents,
     ) -> None:
-        """events: hears of messages that a list skipped because they have expired, and of lists to be sampled."""
+        """Make the area without deliveries.
+
+        loads: asked for a load when a take leaves a list below its low watermark.
+        events: told of messages that a list skipped because they have expired, and of lists to be sampled.
+        """
         self.budget = memory.budget
         self._memories = memories = memory.memories
         self._loads = loads
         self.lists_holder = memories.common.lists_holder
         self.dispatch_holder = memories.common.dispatch_holder
-        # Consumers that can't take because deliveries of others fill the memory, and lists that the loader gave up.
+        # Consumers that can't take because deliveries fill the memory, and lists that found no memory for a load.
         self._waiters: dict[MemoryWaiter, None] = {}
         self._now_ms = now_ms
         self._events = events
         self.dispatch_bytes_max = self.in_flight_bytes_max = 0
 
     def bound_in_flight(self, shares: Shares) -> None:
-        """Set the bounds on deliveries in flight for a new memory limit."""
-        # If deliveries hold more, further ones of the common memory are lazy. Quotas lower this by what they hold or
-        # reserve.
+        """Set the bounds on deliveries in flight for a new memory limit.
+
+        Above `dispatch_bytes_max`, deliveries of the common memory are lazy. Above `in_flight_bytes_max` none is made.
+        Each memory with a quota lowers both by what it holds or reserves, whichever is more.
+        """
         self.dispatch_bytes_max = shares.dispatch_bytes_max
         self.in_flight_bytes_max = shares.in_flight_bytes_max
         for memory in self._memories.of_patterns.values():
@@ -76,7 +85,10 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     # ------------------------------------------------------------------ handing out
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
-        """Hand out one message if its list holds it and nothing has to be checked twice; otherwise return None."""
+        """Hand out the next message if it is in RAM and needs no check; otherwise return None.
+
+        `dispatch` does the checks that this fast path leaves out.
+        """
         lists = consumer.selector_group.lists
         if not lists:
             return None
@@ -92,11 +104,11 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_of, written inline
         if dispatch.held_bytes + charge > self.dispatch_bytes_max:
             return None
-        # The same as TargetList.pass_first, written inline: every take of one message passes here.
+        # ListSupply.pass_first, written inline: every take of one message passes here.
         target.direct.popleft()
         target.direct_bytes -= charge
         target.taken_bytes += charge
-        # The same as Holder.hand_over, written inline: this is the hottest path. Neither holder has a guarantee.
+        # Holder.hand_over, written inline. Neither holder has a guarantee.
         self.lists_holder.held_bytes -= charge
         dispatch.held_bytes += charge
         number = consumer.delivered = consumer.delivered + 1
@@ -104,7 +116,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         lane.deliveries[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and (
-            target.frontier < lane.published_end or target.references.count  # else all that remains came back
+            target.frontier < lane.published_end or target.references.count  # has_supply; nothing is returned here
         ):
             self._loads.runs_low(target)
         if target.taken_bytes >= target.sample_at_bytes:
@@ -141,7 +153,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     ) -> tuple[int | None, bool]:
         """Hand out from a list and its counterpart in order of arrival.
 
-        Return what is left of max_bytes, and whether both lists are empty.
+        Return how many bytes are left of max_bytes, and whether both lists are empty and have no supply.
         """
         while True:
             chosen, before = next_by_arrival(target)
@@ -168,11 +180,11 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         deliveries: list[Delivery],
         before: int = BEHIND_ALL,
     ) -> int | None:
-        """Move messages before a sequence from a list to the DispatchArea; return what is left of max_bytes.
+        """Hand out messages of a list that lie before a sequence; return how many bytes are left of max_bytes.
 
         The first message of a take is handed out however large it is. If memory has no room for a body, the delivery is
-        lazy and reads the body when asked. If there is no room for that either, or max_bytes is used up, the rest stays
-        in the list.
+        lazy and reads the body when asked. If memory has no room for a lazy delivery, or max_bytes is used up, the rest
+        stays in the list.
         """
         lane, needs_claims = target.lane, target.needs_claims
         most -= len(deliveries)
@@ -199,14 +211,14 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     def _take_what_fits(
         self, target: TargetList, most: int, stop: int, max_bytes: int | None, *, is_first: bool
     ) -> tuple[list[StoredMessage], int | None]:
-        """Take messages one by one from a list that shares them, or if memory or max_bytes has no room for all.
+        """Take messages one by one, from a list that needs claims, or if memory or max_bytes has no room for all.
 
-        Return the messages, whose charges are handed over, and what is left of max_bytes. stop: see _bounds. is_first:
-        the take has no message yet.
+        Return the messages, whose charges are handed over, and how many bytes are left of max_bytes. stop: see _bounds.
+        is_first: the take has no message yet.
 
         Four questions decide about each message: is it free, does max_bytes have room for it, does memory, and does
-        memory for its body? They stand in one loop, which calls nothing for a message that needs no claim and fits,
-        because this is done for each message of a take.
+        memory have room for its body? All are asked in one loop. It makes no call for a message that needs no claim and
+        fits, because each message of a take passes here.
         """
         lane, direct, needs_claims = target.lane, target.direct, target.needs_claims
         room_for_bodies, room = self._in_flight_rooms(lane.memory)
@@ -216,7 +228,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             message = direct[0]
             sequence, properties, body, timestamp = message
             # Is it free?
-            if needs_claims:  # other lists have the message too, and earlier ones of theirs may have come back
+            if needs_claims:  # other lists have the message too, and may have handed it out
                 if sequence >= stop:
                     break
                 if not self._claim(target, message):
@@ -248,9 +260,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         return taken, max_bytes
 
     def _claim(self, target: TargetList, message: StoredMessage) -> bool:
-        """Claim the first message of a list that shares. If it expired or another list claimed it, drop it and return
-        False.
-        """
+        """Claim the first message of a list that needs claims. If it can't be had, drop it and return False."""
         if target.is_timed and self._drop_if_expired(target, message):
             return False
         if target.selector_group.claim(target.lane, message):
@@ -278,7 +288,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             self._events.expired(lane, sequence)
 
     def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
-        """Drop the first message of a list that shares if it has expired; return whether it was dropped."""
+        """Drop the first message of a list if it has expired; return whether it was dropped."""
         self._remove_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
@@ -288,7 +298,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             if target.counterpart is not None:
                 target = next_by_arrival(target)[0]
             if target.is_ready:
-                return None  # the message is in RAM but can't be had now: a load would not help
+                return None  # the message is in RAM and can't be handed out now: a load would not help
             if target.has_supply:
                 return target
         return None
@@ -306,7 +316,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         body = delivery.held_body  # its charge is OVERHEAD_BYTES and content_bytes, written inline
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery.held_properties) + len(body)
         if lane.memory.is_common:
-            # The same as Holder.release for a holder without a guarantee, written inline: every single ack passes here.
+            # Holder.release, for a holder without a guarantee, written inline: every single ack passes here.
             self.dispatch_holder.held_bytes -= charge
             self.budget.held_bytes -= charge
         else:
@@ -337,7 +347,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     # ------------------------------------------------------------------ who waits for memory
 
     def wait_for_memory(self, waiter: MemoryWaiter) -> None:
-        """Tell a waiter when memory comes free, until it calls `stop_waiting_for_memory`."""
+        """Call `on_memory_freed` of a waiter when memory comes free, until it calls `stop_waiting_for_memory`."""
         self._waiters[waiter] = None
 
     def stop_waiting_for_memory(self, waiter: MemoryWaiter) -> None:
@@ -345,23 +355,23 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         self._waiters.pop(waiter, None)
 
     def is_waiting(self, waiter: MemoryWaiter) -> bool:
-        """Return whether it waits for memory."""
+        """Return whether a consumer or list waits for memory."""
         return waiter in self._waiters
 
     def retry_waiters(self) -> None:
-        """Tell all who wait for memory that some came free."""
+        """Let all consumers and lists that wait for memory try again, because some came free."""
         for waiter in list(self._waiters):
             waiter.on_memory_freed()
 
     # ------------------------------------------------------------------ what is in flight, in bytes
 
     def _in_flight_rooms(self, memory: MessageMemory) -> tuple[int, int]:
-        """Return how many more bytes destinations of a memory may have in flight: with bodies, and in total."""
+        """Return how many more bytes destinations of a memory may have in flight: with bodies, and at all."""
         held_bytes = self.dispatch_holder.held_bytes
         return memory.in_flight_rooms(self.dispatch_bytes_max - held_bytes, self.in_flight_bytes_max - held_bytes)
 
     def _note_in_flight(self, memory: MessageMemory, more_bytes: int) -> None:
-        """Adjust the room of the common memory after destinations with a quota have got more bytes in flight."""
+        """Adjust the bounds of the common memory after destinations with a quota have got more bytes in flight."""
         after_bytes = memory.dispatch_holder.held_bytes
         before_bytes = after_bytes - more_bytes
         bodies_bytes, all_bytes = memory.in_flight_reserves
@@ -371,7 +381,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     def _hand_over(self, target: TargetList, moved_bytes: int, released_bytes: int) -> None:
         """Hand charges of a list over to the DispatchArea and release others."""
         memory, taken_bytes = target.lane.memory, moved_bytes + released_bytes
-        # What pass_first does with a charge, written inline: the messages of a take have left the list together.
+        # ListSupply.pass_first, written inline for all messages of a take together.
         target.direct_bytes -= taken_bytes
         target.taken_bytes += taken_bytes
         memory.lists_holder.hand_over(memory.dispatch_holder, moved_bytes)
@@ -413,10 +423,10 @@ class DispatchArea(Dispatcher[CoreConsumer]):
 
 
 def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
-    """Return how many messages may be handed out and where to stop: before messages that came back, and before
-    `before`.
+    """Return how many messages may be handed out, and the sequence at which to stop.
 
-    Only a list that shares needs the stop, because other lists decide how many of its messages it hands out.
+    Both end the hand-out before the first message that came back, and before `before`. A list that needs claims stops
+    by sequence, because it can't know how many of its messages it will hand out. Other lists stop by number.
     """
     returned = target.returned
     if target.needs_claims:
@@ -429,7 +439,7 @@ def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
 
 
 def _deliveries_of(consumer: CoreConsumer, lane: LaneState, taken: list[StoredMessage]) -> list[Delivery]:
-    """Make deliveries of messages that have left their list with their charges. From now on they are in flight."""
+    """Make deliveries of messages that have left their list with their charges, and note them as in flight."""
     counts, in_flight, number = lane.delivery_counts, lane.deliveries, consumer.delivered
     deliveries: list[Delivery] = []
     for sequence, properties, body, timestamp in taken:

@@ -35,15 +35,16 @@ def pair(selector_group: SelectorGroup) -> None:
 
 
 def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
-    """Return which of a list and its counterpart goes first, and up to which of its sequences it may go.
+    """Return the list or its counterpart, whichever has the message that arrived first, and where it must stop.
 
-    If only one of the two has messages, return that one, without a bound. O(log turns).
+    It must stop before the sequence returned, because the other list comes next there. If only one of the two has
+    messages, return it without a bound. O(log turns).
     """
     counterpart = target.counterpart
     assert counterpart is not None
     persistent, non_persistent = (target, counterpart) if target.lane.is_persistent else (counterpart, target)
-    next_persistent = persistent.next_to_hand_out
-    next_non_persistent = non_persistent.next_to_hand_out
+    next_persistent = _next_to_hand_out(persistent)
+    next_non_persistent = _next_to_hand_out(non_persistent)
     if next_non_persistent is None:
         return persistent, BEHIND_ALL
     if next_persistent is None:
@@ -54,3 +55,15 @@ def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
     if next_persistent < before:
         return persistent, before
     return non_persistent, lane.non_persistent_lane.next_non_persistent(next_persistent)
+
+
+def _next_to_hand_out(target: TargetList) -> int | None:
+    """Return the lowest sequence that a list may still hand out, returned messages included. None: it has no more."""
+    first = target.direct[0][0] if target.direct else None
+    if first is None and target.references:
+        first = target.references.first
+    if first is None and target.frontier < target.lane.published_end:
+        first = target.frontier
+    if target.returned and (first is None or target.returned.first < first):
+        first = target.returned.first
+    return first

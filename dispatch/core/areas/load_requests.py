@@ -5,13 +5,13 @@ except those whose consumers never pause.
 
 The loader saves time for a consumer that pauses: for a device, for other threads, or for its next turn. It saves
 nothing for a consumer that computes all the time. Under one interpreter lock the two threads take turns, and the
-messages that the loader reads come to the consumer from the cache of another core. Such a consumer is served sooner if
-it loads for itself, piece by piece, whenever its list is empty.
+consumer gets the messages from the cache of another core. Such a consumer is served sooner if it loads for itself,
+piece by piece, whenever its list is empty.
 
-So a list is left to its consumer on trial if much was loaded for it and it was never full. Whether the consumer pauses
-is judged by comparing the CPU clocks of its thread and of the process with the wall clock. If it pauses, the loader
-feeds the list again, and there is no trial for a while. A thread that computes without the interpreter's lock looks the
-same as one that holds it; but then the loader gets its turns and fills the list.
+So a list is left to its consumer on trial if much was loaded for it and it was never full. The trial compares the CPU
+clocks of the consumer's thread and of the process with the wall clock. If the consumer pauses, the loader feeds the
+list again, and there is no trial for a while. The clocks can't tell a thread that holds the interpreter's lock from one
+that computes without it. In the second case the loader gets its turns and fills the list, so there is no trial.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ JUDGED_SECONDS: Final = 0.05
 JUDGED_BYTES: Final = 128 * 1024
 """Bytes taken between two looks at the clocks."""
 BUSY_SHARE: Final = 0.85
-"""If threads of the process compute for this share of the time, the loader saves nothing."""
+"""If the threads of the process together compute for this share of the time, the loader saves nothing."""
 STEADY_SHARE: Final = 0.5
 """A consumer's thread must compute for at least this share of the time to count as never pausing."""
 LOOK_SECONDS: Final = 0.025
-"""How often the loader checks that consumers still take from the lists that it left to them."""
+"""How often the loader checks that consumers still take from the lists that are left to them."""
 FED_SECONDS: Final = 0.25
 """How long the loader feeds the list of a consumer that paused; this doubles after each trial that did not pass."""
 FED_SECONDS_MAX: Final = 64.0
@@ -78,15 +78,17 @@ class LoadRequests:
     """
 
     def __init__(self, wake_loader: Callable[[], None], clock: Clock | None) -> None:
-        """wake_loader: wakes the loader's thread.
-        clock: None if the loader never leaves a list to its consumer.
+        """Make it without lists.
+
+        wake_loader: wakes the loader's thread.
+        clock: times the trials. None: no list is ever left to its consumer.
         """
         self.wake_loader = wake_loader
         self._clock: Clock | None = None
         self.judge_consumers_by(clock)
-        # Lists below their low watermark, half of what the loader reads ahead, for which there is something to load.
+        # Lists below their low watermark for which there is something to load.
         self.running_low: dict[TargetList, None] = {}
-        # Lists that are left to their consumers: the loader loads nothing for them.
+        # Lists that are left to their consumers, for which the loader loads nothing.
         self.left_alone: dict[TargetList, Trial] = {}
         self.feed_periods: dict[TargetList, FeedPeriod] = {}
         self._look_at = 0.0
@@ -94,7 +96,7 @@ class LoadRequests:
     def judge_consumers_by(self, clock: Clock | None) -> None:
         """Leave lists to consumers that never pause, judged by this clock. None: leave no list.
 
-        If threads can compute at the same time, leaving lists would save nothing.
+        Where threads can compute at the same time, no list is left either, because that would save nothing.
         """
         self._clock = clock if getattr(sys, "_is_gil_enabled", lambda: True)() else None
 
@@ -127,6 +129,7 @@ class LoadRequests:
             self.leave(target)
 
     def _judge(self, target: TargetList, trial: Trial) -> None:
+        """Find out whether the consumer has paused since the trial's period began. Feed the list again if it has."""
         assert self._clock is not None
         thread, now = threading.get_ident(), self._clock.monotonic()
         elapsed = now - trial.begun
@@ -146,17 +149,14 @@ class LoadRequests:
     # ------------------------------------------------------------------ the loader's thread
 
     def leave_if_never_full(self, target: TargetList) -> bool:
-        """Leave a list that the loader was about to load for to its consumer, if it never fills; return whether it was.
-
-        Much was loaded for such a list, and it was never full.
-        """
+        """Leave a list to its consumer if it never fills, instead of a load for it; return whether it was left."""
         if target.direct_bytes * 2 < target.low_watermark_bytes or not self._never_fills(target):
-            return False  # nearly empty: the consumer would have to load before it was judged
+            return False  # nearly empty: the consumer would have to load before the trial can judge it
         self.leave(target)
         return True
 
     def poll(self) -> None:
-        """If it is time, request loads for lists from which nothing was taken since the last check."""
+        """Feed lists again from which nothing was taken since the last check, if a check is due."""
         assert self._clock is not None
         now = self._clock.monotonic()
         if now < self._look_at:
@@ -171,20 +171,20 @@ class LoadRequests:
     # ------------------------------------------------------------------ both
 
     def _never_fills(self, target: TargetList) -> bool:
-        """Return whether much was loaded and the list was never full, so that its consumer may be one that never
-        pauses.
-        """
+        """Return whether a list was never full though much was loaded, so that its consumer may never pause."""
         if self._clock is None or target.loaded_bytes < FILLS_MAX * target.high_watermark_bytes:
             return False
         fed = self.feed_periods.get(target)
         return (fed is None or self._clock.monotonic() >= fed.until) and _may_be_left(target)
 
     def leave(self, target: TargetList) -> None:
+        """Leave a list to its consumer from now on, on trial."""
         self.left_alone[target] = Trial()
         self.running_low.pop(target, None)
         self.wake_loader()  # from now on the loader polls this list
 
     def feed_again(self, target: TargetList, now: float) -> None:
+        """Have the loader feed a list again that was left to its consumer, for a period twice as long as the last."""
         del self.left_alone[target]
         before = self.feed_periods.get(target)
         seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)

@@ -1,6 +1,6 @@
-"""What the areas report: to ListEvents what owners above must act on, to a TrafficObserver what lists get and lose.
+"""What the areas report: ListEvents gets what owners above must act on, a TrafficObserver what lists get and lose.
 
-Nothing is reported on the way of a message that arrives in a list and is handed out from it.
+A message that arrives in a list and is handed out from it is not reported.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from collections.abc import Sequence
 
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
-from ..model.destination import ConsumedDestination, LaneState, TargetList
+from ..model.destination import CoreDestination, LaneState, TargetList
 
 
 class ListEvents:
-    """Hears nothing: for a store that is only played. Every method requires the state lock."""
+    """Events that owners above the areas act on. This class ignores them, for a store that is only played.
+
+    Every method requires the state lock.
+    """
 
     def expired(self, lane: LaneState, sequence: int) -> None:
         """Remove a message that a list skipped because its time is over."""
@@ -34,7 +37,7 @@ class TrafficObserver:
     Every method requires the state lock.
     """
 
-    def subscribes(self, destination: ConsumedDestination) -> None:
+    def subscribes(self, destination: CoreDestination) -> None:
         """Observe that a destination is about to get a consumer."""
 
     def lane_added(self, lane: LaneState) -> None:

@@ -1,14 +1,11 @@
 """TargetArea: what arrives in the TargetLists of a store, what comes back to them, and what they forget.
 
-An area is where all messages of one stage are: those of the TargetArea are for consumers to take, those of the
+An area is where all messages of one stage are. The messages of the TargetArea are for consumers to take. Those of the
 DispatchArea were taken and are not settled.
 
-It offers arrivals to the lists, and reoffers what they have passed and what is free again or due. There is one
-TargetArea for each open store. Lanes and lists call it through its abstract class, AbstractTargetArea. Which lists
-there are is in TargetLists (target_lists.py); messages that were handed out belong to the DispatchArea.
-
-It decides under the state lock; loading/eager.py reads outside the lock. memory/reclaim.py decides which memory is
-given back, and in which order.
+Each open store has one TargetArea. It offers arrivals to the lists, and reoffers messages that are free again or due to
+lists that have passed them. Lanes and lists call it through its abstract class, AbstractTargetArea. TargetLists
+(target_lists.py) knows which lists there are, and memory/reclaim.py which of them give memory back.
 """
 
 from __future__ import annotations
@@ -31,22 +28,22 @@ from .load_requests import LoadRequests
 from .observer import TrafficObserver
 
 Decoded = Sequence[dict[str, HeaderValue] | None]
-"""Headers of messages, in order; None of one whose headers make no sense."""
+"""The decoded headers of messages, in the order of the messages. None: they can't be decoded."""
 
 SEARCHES_MAX: Final = 4
-"""How many lists search the encoded headers of a message for what their selectors want.
+"""Up to so many lists search the encoded headers of a message for the same names, each for itself.
 
-Where more lists want the same headers, decoding them once for all takes less.
+For more lists, decoding these headers once takes less time.
 """
 UNREADABLE_MAX: Final = 1024
-"""How many messages that could not be read are kept for a later look.
+"""How many messages that could not be read are remembered, to be recorded as lost.
 
 The next open of the store finds the others again.
 """
 
 
 class TargetArea(AbstractTargetArea[LaneState, TargetList]):
-    """All messages that lists have ready for consumers: how they get into the lists and out of them.
+    """All messages that lists have for consumers, as they arrive, come back and go.
 
     The state lock guards it; every method requires it held.
     """
@@ -54,7 +51,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def __init__(
         self, monitor: Monitor, loads: LoadRequests, dispatch_area: DispatchArea, traffic: TrafficObserver
     ) -> None:
-        """traffic: is told what lists get and lose."""
+        """Make the area. traffic: observes what lists get and lose."""
         self._monitor = monitor
         self._loads = loads
         self._dispatch_area = dispatch_area
@@ -67,7 +64,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def publish(
         self, lane: PersistentLaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None
     ) -> None:
-        """Publish what a call has stored: it arrives at the lane. A range stands for messages that are not in RAM.
+        """Publish messages that a call has stored, so that they arrive at their lane. A range: they are not in RAM.
 
         charge: that of the messages; None: compute it.
         """
@@ -82,7 +79,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
             lane.arrive_many(messages, charge)
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
-        """Let lists that have passed all published messages go on at `first`, because nothing lies between."""
+        """Move the published end to `first`, and with it lists that have got there: no message lies between."""
         for target in lane.selector_group_lists():
             if target.frontier == lane.published_end:
                 target.advance_frontier(first)
@@ -101,7 +98,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
             self.wake(selector_group)
 
     def offer_arrival(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Offer an arrival if there are no consumers, several selector groups, or a selector.
+        """Offer an arrival to the lists of a lane without a sole list, or to the HeadQueueCache if there are none.
 
         Return whether RAM has it for all lists that may want it.
         """
@@ -113,9 +110,9 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         return self._offer_to_lists(lane, message, lane.selector_group_lists(), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """Offer messages that arrived, each in turn as offer_arrival does, and move the published end along.
+        """Offer messages that arrived, one after the other as `offer_arrival` does, and move the published end along.
 
-        Headers that the selectors of several lists name are decoded once, for all messages together.
+        Headers that selectors name are decoded once for all messages and lists, where that takes less time.
         """
         targets = lane.selector_group_lists()
         decoded = _decoded(targets, messages)
@@ -134,14 +131,14 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         decoded: list[Decoded | None] | None,
         at: int,
     ) -> bool:
-        """Offer an arrival to the list of each selector group; return whether it is in RAM for all who may want it.
+        """Offer an arrival to the list of each selector group; return whether RAM has it for all that may want it.
 
-        decoded: for each list what its selector asks of the headers of several messages, of which this one is the one
-        at `at`; None: nothing is decoded yet.
+        decoded: for each list, the headers of several messages that its selector names; this message is the one at
+        `at`. None: nothing is decoded yet.
         """
         sequence = message[0]
         is_direct = False
-        behind: list[TargetList] | None = None  # made where it is needed: of a selective list few messages are wanted
+        behind: list[TargetList] | None = None  # made only if needed: most messages match few selectors
         for place, target in enumerate(targets):
             selector_group = target.selector_group
             is_wanted: bool | None = None
@@ -177,7 +174,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         selector_group.wake(self._monitor.deferred)
 
     def pass_unreadable(self, lane: LaneState, sequence: int) -> None:
-        """Remember a message that was skipped because it can't be read."""
+        """Remember a message that was skipped because it can't be read, so that it is recorded as lost."""
         self.unreadable.append((lane, sequence))
 
     def retry_load(self, target: TargetList) -> None:
@@ -189,7 +186,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     # ------------------------------------------------------------------ what is free again, or gone
 
     def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
-        """Put a message that was handed out and is free again into its place, in every list that has passed it."""
+        """Put a message that was handed out and is free again into its place in each list that has passed it."""
         self._traffic.reoffers_returned(lane, message)
         if not lane.pending_lane.is_pending(message[0]):
             return
@@ -218,7 +215,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Make each list and cache of a lane forget messages that were removed and are not in flight."""
         self._traffic.forgets(lane, gone)
-        lane.purge_count += 1
+        lane.recheck_loads()
         for first, last in gone if lane.delivery_counts is not None else ():
             lane.trim_delivery_counts(first, last)
         for target in lane.destination.lists_over(lane):
@@ -233,9 +230,10 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
 
 
 def _decoded(targets: list[TargetList], messages: Sequence[StoredMessage]) -> list[Decoded | None] | None:
-    """Return for each list what its selector asks of the headers of messages that arrived, or None to decode nothing.
+    """Return for each list the headers of arrived messages that its selector names. None: decode nothing.
 
-    A list that will not be asked about the first one, or whose selector rejects most messages undecoded, has None.
+    The entry of a list is None if it is not the first message's turn there, or if its selector rejects most messages by
+    a search of the encoded headers.
     """
     first = messages[0][0]
     asked: dict[frozenset[str], int] = {}

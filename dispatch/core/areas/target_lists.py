@@ -1,7 +1,7 @@
 """TargetLists: which TargetLists there are. They begin and end with selector groups and with lanes.
 
-Each selector group has one over each lane that it reads. Watermarks say how much each may hold. What arrives in the
-lists is in TargetArea (target_area.py).
+Each selector group has a list over each lane that it reads. Watermarks says how much each list may hold, and TargetArea
+(target_area.py) fills the lists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..memory.memory_owners import MemoryOwners
 from ..memory.watermarks import Watermarks
 from ..model.abstract_target_area import AbstractTargetLists
 from ..model.consumer_memory import LIST_BYTES, selector_group_charge
-from ..model.destination import ConsumedDestination, LaneState, SelectorGroup, TargetList
+from ..model.destination import CoreDestination, LaneState, SelectorGroup, TargetList
 from .dispatch_area import DispatchArea
 from .list_order import arrange
 from .load_requests import LoadRequests
@@ -37,9 +37,11 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         events: ListEvents,
         traffic: TrafficObserver,
     ) -> None:
-        """watermarks: have all lists, each with its share of the memory limit.
-        events: hears of lanes that nobody reads any more, and of those that are gone.
-        traffic: is told which lists there are.
+        """Make it without lists.
+
+        watermarks: gives each list its share of the memory limit.
+        events: told of lanes that no consumer reads any more, and of lanes that have ended.
+        traffic: observes which lists there are.
         """
         self._memory = memory
         self._consumer_memory = memory.consumer_memory
@@ -48,20 +50,20 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         self._dispatch_area = dispatch_area
         self._events = events
         self._traffic = traffic
-        # Number of selector groups without a list. The first message for each needs one, and memory for it is kept.
+        # Number of selector groups without a list. Memory is kept for the list that the first message of each needs.
         self.listless_selector_groups = 0
         # Lists that have ended while a load was under way, which still holds memory.
         self._leaving: dict[TargetList, None] = {}
 
     # ------------------------------------------------------------------ selector groups
 
-    def ensure_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
+    def ensure_selector_group(self, destination: CoreDestination, selector: Selector | None) -> SelectorGroup:
         """Return the selector group for this selector; make it with its lists if it is new."""
         self._traffic.subscribes(destination)
         selector_group = destination.selector_groups.get(selector.text if selector is not None else None)
         return selector_group if selector_group is not None else self._add_selector_group(destination, selector)
 
-    def _add_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
+    def _add_selector_group(self, destination: CoreDestination, selector: Selector | None) -> SelectorGroup:
         """Make a selector group with a list over each lane. From the second group on, the lists need claims."""
         self._lay_all_open(destination)
         selector_group = destination.distribution.make_selector_group(destination, selector)
@@ -80,20 +82,20 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
                 target.require_claims()
         return selector_group
 
-    def _lay_all_open(self, destination: ConsumedDestination) -> None:
-        """Make non-persistent messages that are in one list alone findable for a selector group that is to come."""
+    def _lay_all_open(self, destination: CoreDestination) -> None:
+        """Move non-persistent messages out of the lists, to where a new selector group can find them too."""
         for lane in destination.all_lanes():
             if not lane.is_persistent:
                 for target in destination.lists_over(lane):
                     self._lay_open(target)
 
     def _lay_open(self, target: TargetList) -> None:
-        """Make messages that only this list has findable for others. Requires: its messages are not persistent."""
+        """Move all direct messages to tmp-storage or its buffer. Requires: the messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
         target.release(charge_of_all(messages))
-        target.page_out(messages)
+        target.lane.pager.page_out(messages)
 
-    def end_selector_group(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def end_selector_group(self, destination: CoreDestination, selector_group: SelectorGroup) -> None:
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
         key = selector_group.selector.text if selector_group.selector is not None else None
         del destination.selector_groups[key]
@@ -108,7 +110,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         if len(destination.selector_groups) <= 1:
             self.update_sole_lists(destination)
 
-    def remove_lists_over(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def remove_lists_over(self, destination: CoreDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists over one destination from a selector group that reads several."""
         kept: list[TargetList] = []
         for target in selector_group.lists:
@@ -122,7 +124,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         destination.forget_selector_groups()
         self.update_sole_lists(destination)
 
-    def update_sole_lists(self, destination: ConsumedDestination) -> None:
+    def update_sole_lists(self, destination: CoreDestination) -> None:
         """Set each lane's only list again, after selector groups or lanes were added or removed."""
         selector_groups = list(destination.selector_groups.values())
         is_sole = (
@@ -149,7 +151,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         self._traffic.lane_added(lane)
 
     def on_lane_gone(self, lane: LaneState) -> None:
-        """Release what a lane that has ended still holds here."""
+        """Report that a lane has ended, and release its charge. Removals and ended subscriptions call it."""
         self._events.gone(lane)
         lane.release_charge()
         self._traffic.lane_gone(lane)
@@ -186,12 +188,12 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
             if message[2] is None or target.needs_claims or not memory.head_queue_cache.put(lane_number, message):
                 dropped.append(message)
         target.close()
-        target.page_out(dropped)
+        target.lane.pager.page_out(dropped)
         if dropped or has_supply:
             self._events.unread(target.lane)
 
     def release_share(self, target: TargetList) -> None:
-        """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
+        """Release a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self._loads.forget(target)
         self._dispatch_area.stop_waiting_for_memory(target)
         self._watermarks.forget(target)
@@ -226,10 +228,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         self._watermarks.shorten(target)
 
     def audit(self) -> dict[str, int]:
-        """Return what each holder's charge should be, found by walking all live objects.
-
-        This includes messages on their way.
-        """
+        """Return what each holder's charge should be, from a walk over all live objects, loads under way included."""
         lanes = self.lanes()
         for lane in lanes:
             lane._check()

@@ -1,1 +1,1 @@
-"""Queues by name and number, and for topics too: opening, closing, lanes, policies, and the charge in RAM."""
+"""Queues by name and number; and for queues and topics, how they open and close, their lanes, policies and charges."""

@@ -1,4 +1,4 @@
-"""ClosableDestinations: close a few queues and topics that nobody uses, when another one needs their memory."""
+"""ClosableDestinations: close a few queues and topics that are not in use, when another one needs their memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """DestinationLanes: make the lanes of queues, topics and subscriptions, and put them away.
 
-A lane is made on first use and writes no record. When its destination is closed, the next sequence remains, because no
-sequence may be used twice.
+A lane is made on first use, without a record in the journal. When its destination is closed, its next sequence is kept,
+because no sequence may be used twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DestinationLanes:
         timed: TimedLanes,
         removals: Removals,
     ) -> None:
-        """epoch: of the journal, which has a new one at each open."""
+        """epoch: that of the journal, which begins a new one at each open."""
         self._monitor = monitor
         self._message_store = message_store
         self._epoch = epoch
@@ -48,7 +48,7 @@ class DestinationLanes:
         self._overhead = overhead
         self._timed = timed
         self._removals = removals
-        # Next sequences of closed lanes of non-persistent messages, because no sequence may be used twice.
+        # Next sequences of closed lanes of non-persistent messages. The index has those of persistent messages.
         self._non_persistent = IdleLanes(memory.destination_memory)
 
     @property
@@ -59,7 +59,7 @@ class DestinationLanes:
     # ------------------------------------------------------------------ after an open
 
     def used_at_open(self, prepared: Iterable[Branch]) -> set[int]:
-        """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to.
+        """Return the numbers of queues and topics that have messages, or to which prepared transactions have sent.
 
         Requires: the lock. O(lanes + what was sent in prepared transactions).
         """
@@ -166,7 +166,7 @@ class DestinationLanes:
         self._removals.empty_lane(lane)
         if lane.is_persistent:
             self._message_store.shrink_to_row(lane_number)
-        else:  # the lane continues with a new block, which takes no memory yet
+        else:  # the next lane of this number begins with a new block, which takes no memory until it is used
             self._non_persistent.put(lane_number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
 
     def forget(self, destination_number: int) -> None:

@@ -1,6 +1,6 @@
-"""DestinationOpener: charge for queues and topics while they are open, and close those that nobody uses.
+"""DestinationOpener: charge for queues and topics while they are open, and close those that are not in use.
 
-If memory has no room for another queue or topic, a few empty ones are closed. Only their rows and counters remain.
+If memory has no room for another queue or topic, a few empty ones are closed. Their rows and counters remain.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DestinationOpener:
 
     @property
     def idle_charge(self) -> int:
-        """The charge for what closed lanes leave behind."""
+        """The charge for the next sequences of closed lanes."""
         return self._lanes.idle_charge
 
     # ------------------------------------------------------------------ opening
@@ -59,8 +59,8 @@ class DestinationOpener:
     def new_row(self, name: str, charge_bytes: int, joining_bytes: int = 0) -> AbstractContextManager[None]:
         """Charge for a new queue or topic of a name, which is made in the block. StoreFull: memory has no room.
 
-        charge_bytes: what it takes while it is open, in addition to its row. joining_bytes: room for what joins it,
-        which charges for itself.
+        charge_bytes: what it takes while it is open, in addition to its row. joining_bytes: room that must be free for
+            an object that comes with it and charges for itself.
         """
         rows = self._rows
         row_charge = row_bytes(name)
@@ -123,7 +123,7 @@ class DestinationOpener:
         self._overhead.release_closed(opened, charge_bytes - COUNTED_BYTES * is_kept)
 
     def forget(self, deleted: DestinationState, charge_bytes: int) -> None:
-        """Forget a deleted queue or topic, so that what its senders added no longer arrives.
+        """Forget a deleted queue or topic, so that messages that its senders added no longer arrive.
 
         charge_bytes: what the open destination was charged, in addition to its row.
         """

@@ -164,15 +164,15 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         return known if number is None else self.open_numbered(number)
 
     def _number_now(self, known: DestinationT) -> int | None:
-        """Return the number of the destination that now stands for one that was closed or deleted as inactive.
+        """Return the number of the destination that now has the name of one that was closed or deleted as inactive.
 
-        None: there is none, or it is still open, or a caller has deleted it. Requires: the lock.
+        None: no destination has it, or `known` is still open, or a caller has deleted it. Requires: the lock.
         """
         if not known.is_reopenable:
             return None
         if known.lifecycle is Lifecycle.CLOSED and known.number in self._rows:
             return known.number
-        # A caller deleted it; it was not deleted as inactive.
+        # If it can't become inactive, a caller deleted it.
         was_deleted = known.lifecycle is Lifecycle.CLOSED and known.inactive_seconds is None
         return None if was_deleted else self._rows.number_of(self.kind, known.name)
 
@@ -180,14 +180,14 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
     def held_open(self, known: DestinationT, *, is_to_go: bool = False) -> Iterator[DestinationT]:
         """Keep a destination open while a call works with it. Requires: no lock. StoreFull.
 
-        is_to_go: the call deletes the destination, so full memory does not refuse to open it.
+        is_to_go: the call deletes the destination, so it is opened even if memory is full.
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             number = self._number_now(known)
             held = known
             if number is not None:
                 held = self.open_to_delete(number) if is_to_go else self.open_numbered(number)
-            held.calls_under_way += 1
+            held.begin_call()
         try:
             yield held
         finally:
@@ -207,7 +207,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
                     raise Closed(f"the {known.noun}")
                 raise_if_temporary(known.name)
                 held = self.create(known.name)
-            held.calls_under_way += 1
+            held.begin_call()
             journal_end = confirmer.journal_end
         try:
             if is_new:
@@ -220,7 +220,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         """End the hold of a call on a destination, so that it may be closed again. Requires: no lock."""
         # An error of the call matters more than an error of the release.
         with suppress(StoreFailed), self._monitor.lock:
-            held.calls_under_way -= 1
+            held.end_call()
 
     # ------------------------------------------------------------------ reports, which open nothing
 

@@ -1,6 +1,6 @@
 """DestinationState: an open queue, topic, subscription or pattern with its lanes.
 
-Who takes from it, and by which distribution, is in the base class, ConsumedDestination, which its lanes know.
+Its base class CoreDestination knows who takes from it and by which distribution. Lanes know it as that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from ....store.index.index import INDEX_LANE_BYTES
 from ....store.message_store import MessageStore
 from ....store.numbering import PRIORITIES
 from ..model.counting import NOTHING_COUNTED
-from ..model.destination import LANE_STATE_BYTES, ConsumedDestination, DestinationStateParts, LaneState
+from ..model.delivery import AbstractConsumer, Delivery
+from ..model.destination import LANE_STATE_BYTES, CoreDestination, DestinationStateParts, LaneState
 from ..model.non_persistent_lane_state import NonPersistentLaneState
 from ..model.persistent_lane_state import PersistentLaneState
 
@@ -22,22 +23,23 @@ NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""
 
 
-class DestinationState(ConsumedDestination):
-    """Dispatch's state of an open queue, topic, subscription, or pattern of topics. The state lock guards it.
+class DestinationState(CoreDestination):
+    """A CoreDestination with its lanes: an open queue, topic, subscription or pattern. The state lock guards it.
 
     Lanes are made on first use. Consumers take from the lanes of a queue or a subscription. Messages that are sent to a
-    topic go to the lanes of its subscriptions. A subscription is reached by its topic only: see NamedDestinationState.
+    topic go to the lanes of its subscriptions.
     """
 
     __slots__ = ("lanes", "non_persistent_lanes", "lasting_charge")
 
     def __init__(self, parts: DestinationStateParts, number: int, name: str) -> None:
         super().__init__(parts, number, name)
-        # By priority: see `put_lane`.
+        # By priority, the lanes of persistent messages: see `put_lane`.
         self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES
         # By priority, the lanes of non-persistent messages: see `put_non_persistent_lane`.
         self.non_persistent_lanes: tuple[NonPersistentLaneState | None, ...] = NO_LANES
-        # Its charge after it is closed or deleted, as long as an object such as a Queue refers to it.
+        # The charge for this object after the destination is closed or deleted, for as long as a Queue or Topic refers
+        # to it. None: it is open.
         self.lasting_charge: LastingCharge | None = None
 
     def end_admission(self) -> None:
@@ -50,7 +52,10 @@ class DestinationState(ConsumedDestination):
             self.limits = None
 
     def pools(self) -> Iterable[tuple[int, int]]:
-        """Return number and next sequence of what numbers non-persistent messages beside its own lanes."""
+        """Return number and next sequence of each pool that numbers non-persistent messages for several lanes.
+
+        Only topics have such pools.
+        """
         return ()
 
     def clear(self) -> None:
@@ -58,7 +63,7 @@ class DestinationState(ConsumedDestination):
         self.clear_lanes()
 
     def clear_lanes(self) -> None:
-        """Forget all lanes and consumers, so that a sender that still has this object finds no lane and makes none.
+        """Forget all lanes and selector groups, so that a sender that still has this object finds no lane.
 
         Requires: the lock, and that its consumers are closed.
         """
@@ -67,12 +72,12 @@ class DestinationState(ConsumedDestination):
         self.earlier = NOTHING_COUNTED
 
     def put_lane(self, priority: int, lane: PersistentLaneState) -> None:
-        """Have a lane of persistent messages from now on. Requires: the lock."""
+        """Set the lane of persistent messages of a priority. Requires: the lock."""
         behind = priority + 1
         self.lanes = (*self.lanes[:priority], lane, *self.lanes[behind:])
 
     def put_non_persistent_lane(self, priority: int, lane: NonPersistentLaneState | None) -> None:
-        """Have a lane of non-persistent messages from now on, or none any more. Requires: the lock."""
+        """Set the lane of non-persistent messages of a priority; None: there is none any more. Requires: the lock."""
         lanes, behind = self.non_persistent_lanes, priority + 1
         self.non_persistent_lanes = (*lanes[:priority], lane, *lanes[behind:])
 
@@ -82,13 +87,27 @@ class DestinationState(ConsumedDestination):
         return (lane for pair in both for lane in pair if lane is not None)
 
     @property
+    def total_misses(self) -> int:
+        """Number of deliveries that had to be loaded first."""
+        return self.misses + sum(selector_group.misses for selector_group in self.all_selector_groups())
+
+    def close_consumers(self) -> None:
+        """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
+        held: dict[AbstractConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
+        for lane in self.all_lanes():
+            for delivery in lane.deliveries.values():
+                held[delivery.consumer].append(delivery)
+        for consumer, deliveries in held.items():
+            consumer.close_with_destination(deliveries)
+
+    @property
     def lists_per_lane(self) -> int:
-        """Number of lists that each new lane gets. O(consumers) if messages have groups."""
+        """Number of lists that each new lane gets. O(consumers) if consumers have lists of their own."""
         return len(self.all_selector_groups())
 
     @property
     def first_lists(self) -> int:
-        """Number of these lists that are the first of their selector group."""
+        """Number of lists of a new lane that would be the first of their selector group."""
         return sum(not selector_group.lists for selector_group in self.selector_groups.values())
 
     @property
@@ -114,7 +133,7 @@ class DestinationState(ConsumedDestination):
 
 
 class NamedDestinationState(DestinationState):
-    """What a host names to send to it: a queue or a topic, and a pattern of topics, which refuses that."""
+    """A DestinationState that a host can name: a queue, a topic, or a pattern of topics, to which it can't send."""
 
     __slots__ = ()
 

@@ -1,12 +1,12 @@
 """MessageGroupQueues: prepare a queue for its first message with a group.
 
-A record keeps this for the life of the queue.
+A record in the journal says for the life of the queue that it has such messages.
 """
 
 from __future__ import annotations
 
 from ....store.writers.destination_writer import DestinationWriter
-from ..model.destination import ConsumedDestination, Distribution
+from ..model.destination import CoreDestination, Distribution
 from ..model.distribution_roles import AbstractDistributionChooser
 from ..monitor import Monitor
 from .overhead import MESSAGE_GROUPS_BYTES, DestinationOverhead
@@ -20,21 +20,21 @@ class MessageGroupQueues:
         monitor: Monitor,
         writer: DestinationWriter,
         overhead: DestinationOverhead,
-        distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution],
+        distribution_chooser: AbstractDistributionChooser[CoreDestination, Distribution],
     ) -> None:
         self._monitor = monitor
         self._writer = writer
         self._overhead = overhead
         self._distribution_chooser = distribution_chooser
 
-    def prepare(self, queue: ConsumedDestination) -> None:
+    def prepare(self, queue: CoreDestination) -> None:
         """Prepare a queue for its first message with a group. Requires: no lock."""
         if queue.keeps_message_groups:
             with self._monitor.lock, self._monitor.while_open:
                 queue.raise_if_not_open()
                 self.assign_by_message_group(queue)
 
-    def assign_by_message_group(self, queue: ConsumedDestination) -> None:
+    def assign_by_message_group(self, queue: CoreDestination) -> None:
         """Assign the messages of a queue by group from now on, also after a restart.
 
         StoreFull: memory or disk has no room. StateError: the queue has a distribution that may not be replaced.

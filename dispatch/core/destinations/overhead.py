@@ -1,7 +1,7 @@
 """DestinationOverhead: memory charges of destinations and subscriptions, whether they are used or not.
 
 An unused queue is a row: its name and numbers, in columns. A queue in use is open, which adds a few objects. Both are
-charged with measured sizes, whatever messages they hold. After a restart the open charges again for all that exist.
+charged with measured sizes, in addition to their messages. An open of the store charges for all that exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROW_BYTES: Final = 48
 COUNTED_BYTES: Final = 152
 """Charged in addition for the counters of a closed queue or topic that was used since the store was opened."""
 ROWS_SHARE: Final = 0.8
-"""Largest share of the destinations' memory that rows may take. Without the rest, no destination could be opened."""
+"""Largest share of the destinations' memory that rows may take. The rest is for open destinations."""
 OPEN_QUEUE_BYTES: Final = 1024
 """Charged for an open queue, in addition to its row."""
 CLOSED_QUEUE_BYTES: Final = 384
@@ -140,12 +140,12 @@ class DestinationOverhead:
 
     def _close_others(self, users: Collection[DestinationState]) -> None:
         for user in users:
-            user.calls_under_way += 1
+            user.begin_call()
         try:
             self._closable.close_some()
         finally:
             for user in users:
-                user.calls_under_way -= 1
+                user.end_call()
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
@@ -155,7 +155,7 @@ class DestinationOverhead:
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
             make_room(charge_bytes, None)
-            # Each list keeps its last message, and many large ones may fill memory: take these too, to be read again.
+            # Each list keeps its last message, and many large ones may fill memory. Take these too, to be read again.
             if self._budget.free_bytes < charge_bytes:
                 make_room(charge_bytes, None, messages_min=0)
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)

@@ -1,4 +1,4 @@
-"""PolicyApplier: set up what a policy says of a queue or topic when it is opened."""
+"""PolicyApplier: give a queue or topic the limits, duplicate window and lifetime of its policy when it is opened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .destination_state import DestinationState
 
 
 class PolicyApplier:
-    """Sets up what a policy says of a whole queue or topic: limits, duplicate window, lifetime.
+    """Gives queues and topics the limits, duplicate window and lifetime of their policies.
 
     The state lock guards it; every method requires it held.
     """
@@ -24,16 +24,14 @@ class PolicyApplier:
         self._policies = policies
 
     def apply(self, destination: DestinationState) -> None:
-        """Set up what the policy of a queue or topic asks for.
-
-        It says which limits and duplicate window there are, and after how many seconds without use the queue or topic
-        is deleted.
-        """
-        destination.has_duplicate_window = self._windows.watch(destination.number, destination.name)
-        policy = self._policies.of(destination.name)
-        destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)
-        if policy.is_limiting:
-            destination.limits = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)
+        """Give a queue or topic its limits, its duplicate window, and the time without use until it is deleted."""
+        number, name, monitor = destination.number, destination.name, self._monitor
+        has_duplicate_window = self._windows.watch(number, name)
+        policy = self._policies.of(name)
+        is_limiting = policy.is_limiting
+        limits = DestinationLimits(destination, policy, monitor.lock, monitor.monotonic) if is_limiting else None
+        inactive_seconds = self.inactive_seconds(number, name)
+        destination.follow_policy(limits, inactive_seconds, has_duplicate_window=has_duplicate_window)
 
     def inactive_seconds(self, destination_number: int, name: str) -> float | None:
         """Return after how many seconds without use a queue or topic is deleted. None: never."""

@@ -1,4 +1,4 @@
-"""QueueState: one open queue as dispatch sees it."""
+"""QueueState: one open queue, with the lanes that have its messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .destination_state import NamedDestinationState
 
 
 class QueueState(NamedDestinationState):
-    """Dispatch's state of a queue. Its messages are in its own lanes, and its consumers take from them."""
+    """A DestinationState that is a queue. Its messages are in its own lanes, and its consumers take from them."""
 
     __slots__ = ()
 

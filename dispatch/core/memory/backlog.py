@@ -1,4 +1,7 @@
-"""Backlog: what waits behind a list, in order, as a fluid of which parts are in RAM. The live curve is made of it."""
+"""Backlog: the messages behind a list as runs of bytes, oldest first, and how much of each is in RAM.
+
+The live curve (curve.py) keeps one for each list and memory limit.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,21 @@ from array import array
 from typing import Final
 
 RUNS_MAX: Final = 8
-"""Runs that are told apart. With more, the newest two become one: what is handed out next is known best."""
+"""Most runs. With more, the newest two become one, because those that are handed out next must be exact."""
 BYTES_MIN: Final = 1.0
-"""A difference that only rounding makes."""
+"""A smaller difference comes from rounding only."""
 
 
 class Backlog:
-    """Runs of messages, the oldest first, in bytes: how much each has, and how much of it is in RAM, evenly spread."""
+    """Runs of messages, the oldest first: the bytes of each, and how many of them are in RAM, evenly spread."""
 
     __slots__ = ("waiting", "kept", "_sizes", "_kept")
 
     def __init__(self) -> None:
         self.waiting = 0.0
-        """All of it."""
+        """Bytes of all runs."""
         self.kept = 0.0
-        """What is in RAM."""
+        """How many of them are in RAM."""
         self._sizes, self._kept = array("d"), array("d")
 
     @property
@@ -30,7 +33,7 @@ class Backlog:
 
     @property
     def is_newest_kept(self) -> bool:
-        """Whether nothing is missing since the last gap, if there is one."""
+        """Whether all of the newest run is in RAM, or nothing waits."""
         return self.waiting - self.kept < BYTES_MIN or self._kept[-1] >= self._sizes[-1] - BYTES_MIN
 
     def append(self, size: float, kept: float) -> None:
@@ -49,7 +52,7 @@ class Backlog:
             parts.append(kept)
 
     def put_back(self, size: float, kept: float) -> None:
-        """Add a run before all others, of which the oldest is in RAM."""
+        """Add a run before all others. Its oldest `kept` bytes are in RAM."""
         for part, inside in ((size - kept, 0.0), (kept, kept)):
             if part > 0:
                 self._sizes.insert(0, part)
@@ -62,7 +65,7 @@ class Backlog:
             self._kept[-1] += inside
 
     def take(self, wanted: float) -> tuple[float, float]:
-        """Take so much of the oldest run, or all; return how much, and what of it was in RAM."""
+        """Take up to so many bytes of the oldest run; return how many, and how many of them were in RAM."""
         size, kept = self._sizes[0], self._kept[0]
         if wanted < size:
             part = kept * wanted / size
@@ -74,7 +77,7 @@ class Backlog:
         return size, kept
 
     def evict(self, wanted: float) -> float:
-        """Let RAM have so much less, the newest first; return how much it was. O(runs)."""
+        """Drop up to so many bytes from RAM, the newest first; return how many. O(runs)."""
         released = 0.0
         for at in range(len(self._sizes) - 1, -1, -1):
             part = min(self._kept[at], wanted - released)
@@ -84,7 +87,7 @@ class Backlog:
         return released
 
     def cut(self, surplus: float) -> float:
-        """Forget so much of the newest, which was counted and is not there; return how much it was. O(runs)."""
+        """Remove up to so many of the newest bytes, which were counted by mistake; return how many. O(runs)."""
         forgotten = 0.0
         while self._sizes and surplus - forgotten > 0:
             size, kept = self._sizes.pop(), self._kept.pop()

@@ -1,16 +1,17 @@
 """Curve: the hit ratio that each of several memory limits would bring, from live traffic.
 
-A *hit* is a delivery whose message stayed in RAM from its arrival on: neither a take nor the loader had to read the
-journal for it. Counting only the reads of takes would say nothing, because the loader prevents those at any limit, and
-its reads are what a small limit costs.
+A *hit* is a delivery whose message stayed in RAM from its arrival on: neither a take nor the loader read it from the
+journal. The reads of the loader count as well as those of takes, because they are the cost of a small limit.
 
 The idea is that of reuse distances (Mattson, Gecsei, Slutz, Traiger: "Evaluation techniques for storage hierarchies",
-1970): one pass over the traffic tells for every size at once what would have been kept. Sampling makes this cost next
-to nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC Construction with SHARDS", 2015). A queue differs from
-a cache of blocks: a message is used once, in order. So its distance is the backlog before it, and what is kept is the
-front. Sampling messages would lose the moments at which a list overflows and catches up. So time is sampled: the
-backlog of a list is known exactly once a second, and whenever the list has handed out QUANTUM_BYTES. For each limit,
-the state between two such moments follows from the rules in cache/accounting/shares.py, as if messages were a fluid.
+1970): one pass over the traffic tells for every size at once what would have stayed in RAM. Sampling makes this cost
+next to nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC Construction with SHARDS", 2015).
+
+A queue differs from a cache of blocks: each message is used once, in order. So the distance of a message is the backlog
+before it, and RAM keeps the front. A sample of messages would miss the moments at which a list overflows and catches
+up, so the samples are moments. The backlog of a list is known exactly once a second, and whenever the list has handed
+out QUANTUM_BYTES. For each limit, the state between two samples follows from the rules in cache/accounting/shares.py,
+as if messages were a fluid.
 """
 
 from __future__ import annotations
@@ -73,8 +74,7 @@ class Curve:
 class ListTrack:
     """The state of one list under each limit, in bytes of charge.
 
-    Only the first `behind` limits, which are the smallest, are tracked. Under all others the list would hold its whole
-    backlog.
+    Only the `behind` smallest limits are tracked. Under each other limit the list would hold its whole backlog.
     """
 
     __slots__ = ("waiting", "taken", "charge", "direct", "rest")
@@ -85,9 +85,9 @@ class ListTrack:
         self.taken = 0
         self.charge = charge
         self.direct: list[float] = []
-        """By limit."""
+        """By limit, the direct messages."""
         self.rest: list[Backlog] = []
-        """By limit, what is behind direct messages: in the PendingCache, or in the journal alone."""
+        """By limit, the messages behind the direct ones, in the PendingCache or in the journal alone."""
 
     @property
     def behind(self) -> int:
@@ -96,32 +96,35 @@ class ListTrack:
 
 
 class ListSample(NamedTuple):
-    """What is known of a list at one moment."""
+    """A list at one moment, in bytes of charge."""
 
     waiting: float
     """Its backlog."""
     taken: int
-    """What it has delivered since its beginning."""
+    """The messages that it has delivered since its beginning."""
     charge: float
-    """Mean of its messages."""
+    """The mean charge of its messages."""
     in_flight: float
-    """What all deliveries hold."""
+    """The deliveries in flight of all lists."""
     lists: int
-    """How many there are, also those that have no track."""
+    """Number of lists, those without a track included."""
 
 
 class Step(NamedTuple):
-    """The changes of a list between two samples, which do not depend on the limit."""
+    """What happened to a list between two samples, under any limit, in bytes of charge."""
 
     came: float
+    """The messages that arrived."""
     went: float
+    """The messages that were delivered."""
     waiting: float
-    """Its present backlog."""
+    """The backlog at the second sample."""
     charge: float
-    """Mean of its messages."""
+    """The mean charge of its messages."""
     in_flight: float
+    """The deliveries in flight of all lists."""
     lists: int
-    """How many there are, this one among them."""
+    """Number of lists."""
 
 
 class CurveSampler:
@@ -130,10 +133,10 @@ class CurveSampler:
     def __init__(self, shares: Sequence[Shares]) -> None:
         """Make it without lists. shares: those of the limits of the curve, smallest first."""
         self._shares = shares
-        # By limit, what the PendingCache would hold.
+        # By limit, how much the PendingCache would hold.
         self.overflowed = [0.0] * len(shares)
-        # Total backlog of all lists.
-        self._waiting = 0.0
+        # Backlog of all lists together.
+        self.waiting = 0.0
         # By limit, how much of that backlog would not be direct.
         self.not_direct = [0.0] * len(shares)
         self._missed = [0.0] * len(shares)
@@ -148,7 +151,7 @@ class CurveSampler:
         """
         track = ListTrack(waiting, charge)
         self._tracks[track] = None
-        self._waiting += waiting
+        self.waiting += waiting
         if waiting > 0:
             for shares in self._shares:
                 kept = min(in_ram, waiting, shares.head_queue_cache_bytes)
@@ -172,7 +175,7 @@ class CurveSampler:
         step = Step(came, went, waiting, charge, in_flight, lists)
         for at in range(track.behind):
             self._advance(track, at, step, watermarks[at])
-        self._waiting += waiting - track.waiting
+        self.waiting += waiting - track.waiting
         track.waiting, track.taken, track.charge = waiting, taken, charge
         while track.behind and track.rest[-1].waiting < BYTES_MIN:
             self._drop_last(track)
@@ -183,7 +186,7 @@ class CurveSampler:
         del self._tracks[track]
         while track.behind:
             self._drop_last(track)
-        self._waiting -= track.waiting
+        self.waiting -= track.waiting
 
     def curve(self) -> Curve:
         """Return the curve of the traffic so far."""
@@ -208,17 +211,18 @@ class CurveSampler:
         return watermarks
 
     def _room(self, track: ListTrack, at: int, in_flight: float) -> float:
-        """Return what a limit leaves to this list, direct and overflowed, when all others have theirs."""
+        """Return how much a limit leaves to this list, direct and overflowed, besides what the other lists have."""
         direct, overflowed = (track.direct[at], track.rest[at].kept) if at < track.behind else (track.waiting, 0.0)
-        others = self._waiting - self.not_direct[at] - direct + self.overflowed[at] - overflowed
+        others = self.waiting - self.not_direct[at] - direct + self.overflowed[at] - overflowed
         return self._free(at, in_flight) - others
 
     def _free(self, at: int, in_flight: float) -> float:
-        """Return what a limit leaves to all lists and the PendingCache."""
+        """Return how much a limit leaves to all lists and the PendingCache."""
         shares = self._shares[at]
         return shares.available_bytes - min(in_flight, shares.dispatch_bytes_max)
 
     def _fall_behind(self, track: ListTrack, direct: float, overflowed: float, outside: float) -> None:
+        """Track one more limit, under which a list no longer holds its whole backlog."""
         at, rest = track.behind, Backlog()
         rest.append(overflowed, overflowed)
         rest.append(outside, 0.0)
@@ -228,6 +232,7 @@ class CurveSampler:
         self.not_direct[at] += track.waiting - direct
 
     def _drop_last(self, track: ListTrack) -> None:
+        """End the track of the largest tracked limit, under which the list holds its whole backlog again."""
         self.overflowed[track.behind - 1] -= track.rest[-1].kept
         self.not_direct[track.behind - 1] -= track.waiting - track.direct.pop()
         track.rest.pop()
@@ -236,12 +241,12 @@ class CurveSampler:
         """Advance one limit from the sample before: deliver half of what went, let come what came, deliver the rest."""
         before = track.waiting - track.direct[at]
         rest = track.rest[at]
-        others_direct = self._waiting - self.not_direct[at] - track.direct[at]
+        others_direct = self.waiting - self.not_direct[at] - track.direct[at]
         # What came is counted before what is in flight: at the sample before, that was still in the list.
         for arriving, held in ((step.came, 0.0), (0.0, step.in_flight)):
             room = self._free(at, held) - others_direct - self.overflowed[at] + rest.kept
             direct = track.direct[at] - step.went / 2
-            if direct > watermark:  # it fell
+            if direct > watermark:  # the watermark fell
                 put_back = direct - watermark
                 kept = min(put_back, self._cache_room(at, room - watermark, rest))
                 self.overflowed[at] += kept
@@ -262,7 +267,7 @@ class CurveSampler:
             self.overflowed[at] += kept
             rest.append(arriving, kept)
             track.direct[at] = direct
-        # The backlog is known better than what became of each part of it.
+        # The sampled backlog is exact. Correct the estimated parts so that they add up to it.
         surplus = track.direct[at] + rest.waiting - step.waiting
         if surplus < 0 and rest.waiting:
             rest.append(-surplus, 0.0)
@@ -273,12 +278,12 @@ class CurveSampler:
         self.not_direct[at] += step.waiting - track.direct[at] - before
 
     def _cache_room(self, at: int, room: float, rest: Backlog) -> float:
-        """Return how much more of a list the PendingCache would take, where RAM has room for so much of it in all."""
+        """Return how much more of a list the PendingCache would take, if RAM has `room` for it in all."""
         share = self._shares[at].pending_cache_bytes - self.overflowed[at]
         return max(min(share, room - rest.kept), 0.0)
 
     def _refill(self, track: ListTrack, at: int, watermark: float, room: float, charge: float) -> None:
-        """Load what one limit lets a list have ahead. What is read pushes out of the PendingCache what has no room."""
+        """Load under one limit what the list may have ahead, and evict from the PendingCache what has no room then."""
         rest, direct = track.rest[at], track.direct[at]
         ahead = read_ahead_bytes(int(watermark), self._shares[at].read_ahead_share)
         low = ahead * LOW_WATERMARK_SHARE
@@ -295,7 +300,7 @@ class CurveSampler:
                 direct += size
                 read += size - kept
         self._missed[at] += read / charge
-        # Each read frees room for its buffer too: half of one stays free, on the average.
+        # Each read frees room for its buffer too. On average half of a buffer stays free.
         missing = direct + rest.kept + min(read, load) / 2 - room
         while missing > BYTES_MIN and self.overflowed[at] > BYTES_MIN:
             fullest = self._fullest(at)
@@ -315,5 +320,5 @@ class CurveSampler:
                 messages = track.rest[at].kept / track.charge
                 if messages > most:
                     fullest, most = track, messages
-        assert fullest is not None, "something has overflowed"
+        assert fullest is not None, "no list has overflowed"
         return fullest

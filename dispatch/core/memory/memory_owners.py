@@ -1,4 +1,4 @@
-"""MemoryOwners: the owners of memory that all areas of a store share, in one bundle."""
+"""MemoryOwners: the objects that account for the memory of a store, in one bundle."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .message_group_memory import MessageGroupMemory
 
 @dataclass(frozen=True, slots=True)
 class MemoryOwners:
-    """The owners of memory, as the areas, the Watermarks and the Reclaim of a store all reach them."""
+    """The objects that account for memory. The areas, Watermarks and Reclaim of a store share them."""
 
     budget: Budget
     memories: MemoryRegistry
-    """What the messages of each destination are charged to, and their caches."""
+    """The memory of each destination's messages, with its caches."""
     overflow: Overflow
-    """Where non-persistent messages go for which RAM has no room."""
+    """Takes non-persistent messages for which RAM has no room."""
     memory_rule: MemoryRule
-    """Says who has how much, and who gives back first."""
+    """Decides how much each list and cache has, and which of them gives back first."""
     destination_memory: Overdraft
     """Pays for open destinations and their lanes."""
     consumer_memory: Overdraft

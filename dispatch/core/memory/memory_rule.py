@@ -1,7 +1,7 @@
 """MemoryRule: the rule by which lists and caches share memory, and by which they keep or give back messages.
 
-It makes the decisions that a store could also make differently; planning/rules.py has others to compare with it. The
-Watermarks carry out what it says about lists, and Reclaim what it says about giving back.
+A MemoryRule makes the decisions that a store could also make in another way; planning/rules.py has other rules to
+compare. Watermarks carries out its decisions about lists, and Reclaim those about giving back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..model.destination import TargetList
 
 
 class MemoryRule:
-    """The library's own rule, and the base of others. No method is on the path of a message. Requires: the lock."""
+    """The library's own rule, and the base of other rules. No message passes its methods. Requires: the lock."""
 
     def __init__(self) -> None:
         # Whether lists give memory back before the caches do.
@@ -27,9 +27,7 @@ class MemoryRule:
         return shares
 
     def first_high_watermark(self, limit_bytes: int, lists: int) -> int:
-        """Return the bytes that a new list should hold until the next measurement. lists: how many there are, with the
-        new one.
-        """
+        """Return the bytes that a new list should hold until the next measurement. lists: their number, with it."""
         return high_watermark_bytes(limit_bytes, lists, None)
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:

@@ -1,4 +1,4 @@
-"""MemoryStatistics: what the ledger of a store says, beside what another memory limit would bring."""
+"""MemoryStatistics: the bytes of each holder in a store's ledger, and the hit ratio of other memory limits."""
 
 from __future__ import annotations
 

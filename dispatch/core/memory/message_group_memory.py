@@ -1,9 +1,9 @@
 """MessageGroupMemory: bound the memory for messages that halt their groups, over all queues.
 
-A message of a group that waits out a delay, or that is in a transaction of a closed consumer, is on disk like any
-other. But the name of its group must stay in RAM, so that no later message of the group overtakes it. That memory is
-bounded here. At the bound, queues with groups hand out nothing until one of these messages goes on. (SQS does the same
-for a FIFO queue with 120,000 messages in flight.)
+A message halts its group while it waits for the end of a delay, or while a transaction of a closed consumer holds it.
+Its body may be on disk, but the name of its group must stay in RAM, so that no later message of the group overtakes it.
+This module bounds that memory. At the bound, queues with groups hand out nothing until one of these messages goes on.
+(SQS does the same for a FIFO queue with 120,000 messages in flight.)
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class MessageGroupMemory:
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
         self.bound_bytes = 0
-        # Charge of messages that halt their groups, and of messages that wait for those.
+        # Charge of messages that halt their groups, and of messages that wait behind them.
         self.halted_bytes = 0
         # Charge for which there was no room yet.
         self.owed_bytes = 0
+        # The owners that found memory full, each with the call that lets it go on.
         self._refused: dict[object, Callable[[], None]] = {}
 
     def set_limit(self, limit_bytes: int) -> None:
@@ -42,7 +43,7 @@ class MessageGroupMemory:
         return self.halted_bytes >= self.bound_bytes
 
     def charge_halt(self, charge_bytes: int) -> None:
-        """Charge for a message that halts its group or waits for one that does."""
+        """Charge for a message that halts its group, or that waits behind such a message."""
         self.halted_bytes += charge_bytes
         self.charge(charge_bytes)
 
@@ -52,9 +53,10 @@ class MessageGroupMemory:
         self.release(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:
-        """Charge now, or as soon as there is room. No charge takes what a `memory_reserve` keeps for others.
+        """Charge now, or as soon as there is room. The caller need not wait.
 
-        The caller need not wait: a delivery that comes back has just released more than this charge.
+        A delivery that came back has just released more than this charge. No charge takes what a `memory_reserve` keeps
+        for others.
         """
         if not self.holder.reserve_beside_quotas(charge_bytes):
             self.owed_bytes += charge_bytes

@@ -1,8 +1,8 @@
 """Reclaim: which lists and caches give memory back when it is wanted, and in which order.
 
-What of that a store could decide otherwise is in memory_rule.py, and how much each list should hold in watermarks.py.
-A persistent message that leaves RAM is still in the journal. A non-persistent one is written to tmp-storage, which a
-crash loses as it loses RAM. The Watermarks have the lists.
+memory_rule.py makes the decisions that could be made in another way, and watermarks.py says how much each list should
+hold. A persistent message that leaves RAM is still in the journal. A non-persistent one is written to tmp-storage,
+which a crash loses as it loses RAM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .memory_owners import MemoryOwners
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What a call for memory asks of the lists."""
+    """A call for memory, as the lists need to know it."""
 
     missing: Callable[[], int]
     """Returns how many bytes are still to be given back."""
@@ -46,7 +46,7 @@ class Reclaim:
         memory: MemoryOwners,
         lists: Iterable[TargetList],
     ) -> None:
-        """lists: all that there are, whenever it is asked."""
+        """lists: a live view of all lists."""
         self._budget = memory.budget
         self._overflow = memory.overflow
         self._memory_rule = memory.memory_rule
@@ -54,8 +54,8 @@ class Reclaim:
         self._memories = memory.memories
         # How often the rates of the lists were measured.
         self.measurements = 0
-        # By the memory of the list that asked, because lists of one memory give to each other of its reserve: the bytes
-        # of all lists, `measurements`, and the supply that each was to keep, when no list could give.
+        # The last look at which no list could give: the bytes of all lists, `measurements`, and the supply that each
+        # list was to keep. By the memory of the list that asked, because lists of one memory share its reserve.
         self._exhausted: dict[MessageMemory, tuple[int, int, float]] = {}
 
     @property
@@ -73,16 +73,16 @@ class Reclaim:
     ) -> None:
         """Give memory back until `wanted_bytes` are free or nothing more can be given, in this order (see `order`):
 
-        1. the SpillBuffer, whose messages go to tmp-storage as soon as one write frees more than their places take;
+        1. the SpillBuffer, whose messages go to tmp-storage if one write frees more than their places take;
         2. the HeadQueueCache, the newest messages first;
         3. the PendingCache, first what came there last: messages far from being consumed, except those that came back
            or that a list gave up;
         4. direct messages from the far end of the list with the most supply, which moves its direct end back;
         5. small rests of the SpillBuffer.
 
-        By a rule with `lists_give_first`, 4 comes before 2. The list `asker` gives nothing. Each other list keeps
-        `messages_min` messages and `supply_seconds_min` of supply. The latter prevents two lists from taking the same
-        memory from each other for ever.
+        If the MemoryRule has `lists_give_first`, 4 comes before 2. The list `asker` gives nothing. Each other list
+        keeps `messages_min` messages, and `supply_seconds_min` of supply, so that two lists do not take the same memory
+        from each other for ever.
         """
         memory, budget = asker.memory if asker is not None else self._memories.common, self._budget
 
@@ -107,7 +107,7 @@ class Reclaim:
             self._overflow.spill_arriving()
 
     def _empty_caches(self, memory: MessageMemory, missing: Callable[[], int]) -> None:
-        """Let the caches give back until a memory misses nothing, without touching the reserve of another."""
+        """Let the caches give back until nothing is missing, without touching the reserve of another memory."""
         heads: list[tuple[MessageMemory, MessageCache]] = [(giver, giver.head_queue_cache) for giver in self.memories]
         for giver, cache in (*heads, *((giver, giver.pending_cache) for giver in self.memories)):
             missing_bytes = missing()
@@ -168,10 +168,10 @@ class Reclaim:
             self._exhausted[asker.memory] = self._lists_bytes, self.measurements, seconds_min
 
     def _is_exhausted(self, memory: MessageMemory, supply_seconds_min: float) -> bool:
-        """Return whether no list had so much for one of this memory at the last look, and nothing tells of a change.
+        """Return whether no list could give to one of this memory at the last look, and nothing seems to have changed.
 
-        Only the bytes of all lists together are compared. If one has grown by as much as others have shrunk, that is
-        not noticed before the next measurement.
+        Only the bytes of all lists together are compared. If one list has grown by as much as others have shrunk, the
+        next measurement notices it.
         """
         lists_bytes, measurements, seconds = self._exhausted.get(memory, (-1, -1, 0.0))
         return lists_bytes == self._lists_bytes and measurements == self.measurements and supply_seconds_min >= seconds
@@ -181,10 +181,10 @@ class Reclaim:
         return sum(memory.lists_holder.held_bytes for memory in self.memories)
 
     def _shorten(self, others: Sequence[TargetList], request: _Request) -> bool:
-        """Take direct messages from the richest of these lists until nothing is missing; return whether any has more to
-        give.
+        """Take direct messages from the list with the most supply, again and again, until nothing is missing.
 
-        A list whose destinations hold no more than their reserve gives only to their own share.
+        Return whether any list has more to give. A list whose destinations hold no more than their reserve gives only
+        to lists of the same memory.
         """
         missing, asker = request.missing, request.asker
         messages_min, seconds_min = request.messages_min, request.supply_seconds_min
@@ -198,7 +198,7 @@ class Reclaim:
             is_own = asker is not None and memory is asker.memory
             stop = max(len(richest.direct) // 2, messages_min)
             missing_bytes = missing()
-            if asker is None and not richest.lane.is_persistent:  # else a load would fetch it back, and so on for ever
+            if asker is None and not richest.lane.is_persistent:  # less would be loaded back at once, again and again
                 missing_bytes = max(missing_bytes, WORTH_BYTES)
             evicted: list[StoredMessage] = []
             while missing_bytes > 0 and _can_give(richest, stop, seconds_min) and (is_own or memory.spare_bytes):
@@ -206,7 +206,7 @@ class Reclaim:
                 charge = charge_of(evicted[-1])
                 memory.lists_holder.release(charge)
                 missing_bytes -= charge
-            richest.page_out_at_once(evicted)
+            richest.lane.pager.page_out_at_once(evicted)
             if evicted and _can_give(richest, messages_min, seconds_min):
                 heappush(richest_first, (-supply(richest), number))
         return bool(richest_first)
@@ -232,7 +232,7 @@ class Reclaim:
                 break
             evicted.append(counterpart.evict_last())
             lists.release(charge)
-        counterpart.page_out_at_once(evicted)
+        counterpart.lane.pager.page_out_at_once(evicted)
 
     def order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of all that could give memory back now, in the order of their turns. O(lists)."""

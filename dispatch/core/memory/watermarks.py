@@ -1,7 +1,8 @@
 """Watermarks: how many bytes each TargetList of a store should hold, and how the memory limit is divided.
 
-A MemoryRule decides; here the decision is carried out: the watermarks of all lists move, and what a list or cache holds
-above its share is given back. It happens once a second, at a resize and when a list begins, never for each message.
+A MemoryRule decides, and Watermarks carries the decision out: it moves the watermarks of all lists and has lists and
+caches give back what they hold above their share. This happens once a second, at a resize and when a list begins,
+never for each message.
 """
 
 from __future__ import annotations
@@ -73,10 +74,12 @@ class Watermarks:
         retry_waiters: Callable[[], object],
         measures: Callable[[float], object],
     ) -> None:
-        """observer: makes what is told about lists. request_load: asks for a load.
+        """Make it without lists.
 
-        bound_in_flight, retry_waiters: those of the DispatchArea.
-        measures: is told when a second has passed.
+        observer: makes the observer of the lists.
+        request_load: asks for a load of a list.
+        bound_in_flight, retry_waiters: the methods of the DispatchArea.
+        measures: told when a second has passed.
         """
         self._memory = memory
         self._memory_rule = memory.memory_rule
@@ -127,7 +130,7 @@ class Watermarks:
         self.reclaim.give_back_excess(memory)
 
     def _catch_up(self) -> None:
-        """Pay what consumers and destinations owe."""
+        """Pay the charges of consumers and destinations for which there was no room."""
         self._memory.consumer_memory.pay_owed()
         self._memory.destination_memory.pay_owed()
 
@@ -177,7 +180,7 @@ class Watermarks:
             self._move(target, watermark_bytes)
 
     def _update_fair_share(self, memory: MessageMemory) -> int:
-        """Find what each list of these destinations would hold if all were alike; return the limit that all divide."""
+        """Set what a list of this memory would hold if all lists were alike; return the limit that they divide."""
         limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, memory.share_bytes)
         memory.fair_list_bytes = high_watermark_bytes(limit_bytes, len(self.lists), None)
         return limit_bytes
@@ -191,7 +194,7 @@ class Watermarks:
         _evict(target, lambda: target.direct_bytes - charge_of(target.direct[-1]) >= target.high_watermark_bytes)
 
     def _move(self, target: TargetList, watermark_bytes: int) -> None:
-        """Move the high watermark; what is above it goes to the PendingCache where it fits."""
+        """Move the high watermark of a list. Messages above it go to the PendingCache if they fit."""
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
         _evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
 
@@ -203,6 +206,6 @@ def _evict(target: TargetList, is_too_long: Callable[[], bool]) -> None:
         evicted.append(target.evict_last())
         target.release(charge_of(evicted[-1]))
     put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
-    target.page_out(
+    target.lane.pager.page_out(
         [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
     )

@@ -1,7 +1,12 @@
-"""What is dispatched: lanes, TargetLists, selector groups, consumers, deliveries, and the destination that joins them.
+"""Lanes, TargetLists, selector groups, consumers and deliveries, and the destination to which they belong.
 
-`destination.py` has the classes that point at each other. Above it are the two kinds of lane,
-persistent_lane_state.py and non_persistent_lane_state.py. Below it is what needs less: deliveries with the state of
-each message of a lane (delivery.py), the contents of a list (list_contents.py), the consumers of a selector group
-(selector_group_consumers.py), and whether a destination is open (lifecycle.py).
+`destination.py` has the classes that hold each other. Each inherits from classes in files below it, which know less:
+
+    CoreDestination    <- DestinationLifecycle (lifecycle.py)
+    LaneState          <- LaneStorage (lane_storage.py)  <- LaneMessages (delivery.py)
+    TargetList         <- ListSupply (list_supply.py)    <- ListContents (list_contents.py)
+    SelectorGroup      <- SelectorGroupConsumers (selector_group_consumers.py)  <- SelectorMatcher (matching.py)
+    CoreConsumer       <- AbstractConsumer (delivery.py)
+
+Above `destination.py` are the two kinds of lane, persistent_lane_state.py and non_persistent_lane_state.py.
 """

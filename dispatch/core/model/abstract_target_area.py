@@ -1,6 +1,6 @@
 """AbstractTargetArea, which lanes and lists call, and AbstractTargetLists, which destinations and their lanes call.
 
-Lanes and lists are type parameters here, because these contracts only pass them on.
+Lanes and lists are type parameters, because these abstract classes only pass them on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AbstractTargetArea(ABC, Generic[LaneT, ListT]):
 
     @abstractmethod
     def pass_holes(self, lane: LaneT, first: int) -> None:
-        """Let lists go on at `first`, because no message lies between it and what is published."""
+        """Move the published end to `first`, and with it lists that have got there: no message lies between."""
 
     @abstractmethod
     def pass_unreadable(self, lane: LaneT, sequence: int) -> None:
@@ -54,8 +54,8 @@ class AbstractTargetLists(ABC, Generic[LaneT, ListT]):
 
     @abstractmethod
     def on_lane_gone(self, lane: LaneT) -> None:
-        """Note that a lane has ended."""
+        """Report that a lane has ended, and release its charge. Removals and ended subscriptions call it."""
 
     @abstractmethod
     def shorten(self, target: ListT) -> None:
-        """Cut a list to the bytes that its lane allows; the rest goes to the lane's cache."""
+        """Cut a list to the bytes that its lane allows, and move the other messages to the lane's cache."""

@@ -1,7 +1,7 @@
 """Activity: how fast a consumer takes, and whether it is slow or stuck.
 
-Takes and acks do no work for this. Once a second, slow.py and stuck.py of dispatch/consumer compare the consumer's
-counts with those of a second ago.
+Takes and acks do nothing for it. Once a second, slow.py and stuck.py of dispatch/consumer compare the consumer's counts
+with those of a second ago.
 """
 
 from __future__ import annotations

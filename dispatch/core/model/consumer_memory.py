@@ -1,9 +1,8 @@
 """Memory charges of consumers, selector groups and their lists.
 
 A consumer, its selector group with the selector, and a list over each lane of its queue are charged from `subscribe` to
-`close`, whether the consumer takes or not. The sizes were measured. A list that comes later, because a message of
-another priority arrives, can't always be refused. If the budget has no room for it, its charge is owed, and paid first
-when memory comes free.
+`close`. A list may also come later, with the first message of another priority, and can't always be refused. If the
+budget has no room for it, its charge is owed, and paid first when memory comes free.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ LOOP_BYTES: Final = 1920
 SELECTOR_GROUP_BYTES: Final = 168
 """Charged for a selector group, without its selector."""
 OWN_SELECTOR_GROUP_BYTES: Final = 320
-"""Charged besides for each consumer of a queue with message groups or priorities: for the selector group of its own."""
+"""Charged in addition for each consumer of a queue with groups or priorities: it has a selector group for itself."""
 LIST_BYTES: Final = 800
 """Charged for a list over one lane."""
 DIRECT_BYTES: Final = 768
@@ -37,7 +36,7 @@ RUNS_STEP_BYTES: Final = 768
 class ListRuns(SequenceSet):
     """The runs of a TargetList, charged in steps of a fixed number of runs.
 
-    The budget needs no room for a step: whatever makes a run has just released a message, which is larger.
+    A step is charged even if the budget has no room: a message that became a run has just released more than that.
     """
 
     __slots__ = ("consumer_memory", "_paid_runs")

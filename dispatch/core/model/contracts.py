@@ -1,7 +1,6 @@
-"""Protocols: what lanes and lists need from the store, the caches, and from messages that a selector judges.
+"""Protocols: what lanes and lists need from the store, from the caches, and from messages that a selector judges.
 
-The classes that fulfil these protocols lie in store and cache, and do not know them. Lanes and lists call the
-TargetArea, consumers and distributions through the abstract classes AbstractTargetArea, CoreConsumer and Distribution.
+The classes that fulfil these protocols are in store and cache, which do not know dispatch.
 """
 
 from __future__ import annotations
@@ -47,20 +46,19 @@ class AckTransaction(Protocol):
 PendingLaneT = TypeVar("PendingLaneT", bound=PendingLane, contravariant=True)
 """The lanes that a store makes."""
 RegionT = TypeVar("RegionT")
-"""What its `plan` returns and its `read` takes."""
+"""What the store's `plan` returns and its `read` takes."""
 
 
 class BackingStore(Protocol[PendingLaneT, RegionT]):
-    """The `backing_store` of a lane, which has its messages that are not in RAM.
+    """The `backing_store` of a lane, which has the messages of the lane that are not in RAM.
 
-    It is MessageStore, Overflow for messages that are not persistent, or UnrecordedStore for a subscription without a
-    name. It is a Protocol although each ack calls it, because the stores lie below the dispatch and inherit from none
-    of its classes.
+    It is MessageStore; Overflow for non-persistent messages; or UnrecordedStore for a subscription without a name. It
+    is a Protocol, although each ack calls it, because the stores are below dispatch and can't inherit from its classes.
     """
 
     @property
     def due_times(self) -> LaneDueTimes[Any]:
-        """What finds the messages whose time has come."""
+        """Finds the messages that are due or expired."""
 
     def acknowledge(self, lane: PendingLaneT, first: int, last: int) -> int:
         """Acknowledge a run and return how many of its messages were pending. Requires: the lock."""
@@ -74,8 +72,8 @@ class BackingStore(Protocol[PendingLaneT, RegionT]):
     def read(self, regions: Sequence[RegionT], judge: Judge | None = None) -> ReadResult:
         """Read what was planned. Requires: no lock.
 
-        judge: messages that it does not want are left out; None: all are wanted. Only a scan that takes a survey has
-            one, and only persistent messages are surveyed.
+        judge: leaves out the messages that it does not want; None: all are wanted. Only a scan that takes a survey has
+            a judge, and only persistent messages are surveyed.
         """
 
     def read_headers(self, region: RegionT, pay: Callable[[int], None]) -> ReadResult:
@@ -86,15 +84,16 @@ class BackingStore(Protocol[PendingLaneT, RegionT]):
 
 
 AnyBackingStore: TypeAlias = BackingStore[Any, Any]
-"""The store of some lane. Whoever makes a lane hands in both, and checks there that they fit; as a parameter of each
-lane the two types would spread to all that holds one."""
+"""The store of any lane. The code that makes a lane checks that the store fits. As type parameters of the lane, the two
+types would spread to each class that holds a lane.
+"""
 
 
 class PersistentStore(BackingStore[JournaledLane, Region], Protocol):
-    """The BackingStore of messages that survive a restart, MessageStore: what their lanes ask of it beyond that."""
+    """The BackingStore of persistent messages, with what only their lanes ask. It is MessageStore."""
 
     def raise_if_closed(self) -> None:
-        """Raise Closed where it is closed, or is just closing."""
+        """Raise Closed if the store is closed or closing."""
 
     def next_candidate(
         self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
@@ -112,7 +111,7 @@ class PersistentStore(BackingStore[JournaledLane, Region], Protocol):
 
 
 class ReturnCounts(Protocol):
-    """Where it is written how often messages came back, as ReturnWriter does. Every method requires the lock."""
+    """Writes to the journal how often messages came back. It is ReturnWriter. Every method requires the lock."""
 
     def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None: ...
 
@@ -120,7 +119,7 @@ class ReturnCounts(Protocol):
 
 
 class LaneDueTimes(Protocol[PendingLaneT]):
-    """Finds the messages of a lane whose time has come, as DueTimes. Every method requires the lock."""
+    """Finds the messages of a lane that are due or expired. It is DueTimes. Every method requires the lock."""
 
     def take_due(self, lane: PendingLaneT, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
 
@@ -148,9 +147,9 @@ class LaneCache(Protocol):
 
 
 class LanePendingCache(LaneCache, Protocol):
-    """The PendingCache as a lane sees it: the cache for messages for which a list has no room.
+    """The cache of a lane for messages for which a list has no room.
 
-    PendingCache and SharedCache have no base in common: one of them stands in front of the other.
+    It is PendingCache, or the SharedCache of a subscription, which stands in front of a PendingCache.
     """
 
     def put(self, lane_number: int, message: StoredMessage) -> bool: ...

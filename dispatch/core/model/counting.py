@@ -1,7 +1,7 @@
 """Counters of destinations: the depth, and the messages that came and left since the directory was opened.
 
-Each lane counts for itself, and a DestinationLifecycle adds its lanes up. `earlier` holds the counts from before it was
-closed and opened again. Counters live as long as the process: of a closed queue 108 bytes remain in CountedRows.
+Each lane counts for itself, and a DestinationLifecycle adds up its lanes and its `earlier` counts from before it was
+closed. Counters live as long as the process: of a closed queue, 108 bytes remain in CountedRows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _COLUMNS: Final = len(EarlierCounts._fields)
 
 
 class CountedRows:
-    """The counters of closed queues by the number of the queue; a queue that has counted nothing is left out.
+    """The counters of closed queues and topics, by number. One that has counted nothing is left out.
 
     The state lock guards it.
     """

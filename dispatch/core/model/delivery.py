@@ -1,9 +1,9 @@
-"""Deliveries, who holds them, and LaneMessages, which says in which state each pending message of a lane is.
+"""Deliveries, the consumers that hold them, and LaneMessages, which knows the state of each pending message of a lane.
 
 A message that was handed out is in flight: a consumer holds it as a Delivery until it is settled. A Delivery knows its
-AbstractConsumer and its LaneMessages. The lane has its deliveries; the consumer settles deliveries and only counts
-those that it holds. So the three share a module. Lists, queues and consumers lie above this module; they hand out and
-settle. The state lock guards all of it.
+AbstractConsumer and its LaneMessages, and a LaneMessages has the deliveries of its lane. So the three classes share a
+module. Lists, queues and the full classes of lanes and consumers are above this module. The state lock guards all of
+it.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ PUBLIC: Final = (
 )
 """Names that `dir` of a delivery shows."""
 _LATE: Final = -1
-"""The number of a delivery that was not settled before its deadline and has gone back."""
+"""The `number` of a delivery that was not settled before its deadline and has gone back."""
 
 
 class AbstractConsumer(ABC):
-    """The consumer as its deliveries, its selector group and its distribution see it, without what it takes from.
+    """A consumer as its deliveries, its selector group and its distribution know it, without what it takes from.
 
-    It says what it may take, how it waits, how it settles and how it ends. Consumer, in dispatch/consumer, defines all
-    of it. The state lock guards it.
+    CoreConsumer, in destination.py, adds what it takes from. Consumer, in dispatch/consumer, implements both. The state
+    lock guards it.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class AbstractConsumer(ABC):
     """Whether it has no `on_ready`: it takes when it wants to, in a thread that may load what is missing."""
 
     # ------------------------------------------------------------------ settling
-    # A transaction is Any here, because Consumer takes a Transaction, and no more general AckTransaction.
+    # The type of `transaction` is Any, because Consumer takes a Transaction, and an AckTransaction is more general.
 
     @abstractmethod
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
@@ -121,10 +121,9 @@ class AbstractConsumer(ABC):
     @property
     @abstractmethod
     def credit(self) -> int:
-        """How many more messages its prefetch allows it to take; 0 or less: none.
+        """How many more messages its prefetch allows it to take; 0 or less: none. UNLIMITED: it has no prefetch.
 
-        UNLIMITED if only the size of a take limits it. This does not say whether its queue holds it up or memory is
-        short; see `allowance`.
+        A queue that holds the consumer up, and short memory, count only in `allowance`.
         """
 
     @property
@@ -132,7 +131,7 @@ class AbstractConsumer(ABC):
     def demand(self) -> int:
         """How many messages may be kept for the consumer: its credit.
 
-        With prefetch 0 it wants one, and only while it waits.
+        A consumer with prefetch 0 wants one message while it waits, and none otherwise.
         """
 
     @abstractmethod
@@ -141,7 +140,7 @@ class AbstractConsumer(ABC):
 
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
-        """Add its callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
+        """Add its on_ready callback to `deferred` if its last take found nothing. Requires: the lock."""
 
     @property
     @abstractmethod
@@ -151,7 +150,7 @@ class AbstractConsumer(ABC):
     @property
     @abstractmethod
     def is_waiting(self) -> bool:
-        """Whether it waits for messages, or for room to hold more. Requires: the lock."""
+        """Whether it waits for messages, or until it may hold more of them. Requires: the lock."""
 
     @abstractmethod
     def return_untried(self, deliveries: Sequence[Delivery]) -> None:
@@ -159,15 +158,15 @@ class AbstractConsumer(ABC):
 
     @abstractmethod
     def resume_if_credit(self) -> None:
-        """Go on if it waited for credit, or for memory, and has some now. Requires: the lock."""
+        """Go on if it waited for credit or memory and may take now. Requires: the lock."""
 
     def on_memory_freed(self) -> None:
-        """Go on if it waited for memory and may take now. Requires: the lock."""
+        """Go on if it waited for memory and may take now. Called by DispatchArea.retry_waiters. Requires: the lock."""
         self.resume_if_credit()
 
     @abstractmethod
     def follow_destination(self) -> None:
-        """Follow a change of what it takes from. Requires: the lock.
+        """Follow a change of the destination that it takes from. Requires: the lock.
 
         A pause, another distribution, an exclusive consumer or limits may have come or gone.
         """
@@ -181,7 +180,7 @@ class AbstractConsumer(ABC):
 
     @abstractmethod
     def wake_outside(self) -> None:
-        """Wake what waits for this consumer outside the lock, to learn that it drains or the lock is broken.
+        """Wake threads or tasks that wait for this consumer without the lock, because it drains or the lock is broken.
 
         Requires: the lock.
         """
@@ -196,9 +195,9 @@ class AbstractConsumer(ABC):
 
 
 class LaneMessages(ABC):
-    """Dispatch's record of the pending messages of one lane, each in one state. The state lock guards it.
+    """The pending messages of one lane, each of which is in exactly one state. The state lock guards them.
 
-    A pending message is in exactly one of these states. Only a holder of the state lock changes it.
+    LaneStorage adds where the messages are outside the lists, and LaneState how they get to consumers.
 
     state        recorded in         enters it by                    leaves it by
     unpublished  sequence >=         a send that is not durable yet  Publisher: it arrives
@@ -213,9 +212,9 @@ class LaneMessages(ABC):
                                      delay
     dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
 
-    A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
-    messages that are not free or are gone; SelectorGroup.claim finds that out. A message that was sent with a delay is
-    free too, but no list offers it before it is due: pending_lane has its time, and TimedLanes offers it then.
+    A free message is in lists and caches, or only on disk, behind the frontier of a list. A list may still have
+    messages that are no longer free or pending; SelectorGroup.claim finds that out. A message that was sent with a
+    delay is free too, but no list offers it before it is due: `pending_lane` has its time, and TimedLanes offers it.
     """
 
     __slots__ = (
@@ -253,20 +252,20 @@ class LaneMessages(ABC):
         *,
         syncs: bool,
     ) -> None:
-        # The store's lane that knows what is pending here, and in which acks are made.
+        # The store's object for the same lane. It knows which sequences are pending, and an ack removes them there.
         self.pending_lane = pending_lane
         self.id_prefix = id_prefix
         # The memory that the messages are charged to.
         self.memory = memory
-        # Where the messages are read and acknowledged: MessageStore, to which senders add, Overflow for messages
-        # that are not persistent, or UnrecordedStore for a subscription without a name.
+        # The store that reads and acknowledges the messages: MessageStore; Overflow for non-persistent messages; or
+        # UnrecordedStore for a subscription without a name.
         self.backing_store = backing_store
         # Whether acks are durable before they are confirmed.
         self.syncs = syncs
         # Sequences below this may be dispatched. With sync "always" they are durable.
         self.published_end = pending_lane.next_sequence
+        # The statistics count from these values of the store's lane.
         self.first_sequence = pending_lane.next_sequence
-        # The statistics count from here.
         self.first_sent_bytes, self.first_removed_bytes = pending_lane.total_sent_bytes, pending_lane.removed_bytes
         # Deliveries that are not settled, by sequence.
         self.deliveries: dict[int, Delivery] = {}
@@ -274,10 +273,10 @@ class LaneMessages(ABC):
         self.delivery_count_table = delivery_count_table
         # Delivery counts of messages that came back. None: no message of this lane ever came back.
         self.delivery_counts = delivery_count_table.find(pending_lane.number)
-        # Sequences that have had their last attempt. Nobody gets these messages, and they are about to leave.
+        # Sequences of messages that have had their last attempt. No consumer gets them, and they leave soon.
         self.dead_letters = SequenceSet()
-        # Sequences that nobody may have: a transaction will decide about them, or the index has no room for their
-        # delay.
+        # Sequences of messages that no consumer gets for now: a transaction will decide about them, or they are delayed
+        # and the index has no room for their delay.
         self.parked = SequenceSet()
         # How many of the parked messages wait for the end of a delay.
         self.parked_for_delay = 0
@@ -291,7 +290,7 @@ class LaneMessages(ABC):
         return self.pending_lane.priority
 
     def is_free(self, sequence: int) -> bool:
-        """Return whether a published message can be handed out, apart from its expiry. O(log runs)."""
+        """Return whether a published message can be handed out, unless it has expired. O(log runs)."""
         parked, dead_letters = self.parked, self.dead_letters
         if (
             sequence in self.deliveries
@@ -379,6 +378,16 @@ class LaneMessages(ABC):
         self.parked.remove(delivery.sequence, delivery.sequence)
         self.deliveries[delivery.sequence] = delivery
 
+    def park_for_delay(self, first: int, last: int) -> None:
+        """Park a delayed run for whose delay the index has no room."""
+        self.parked.add(first, last)
+        self.parked_for_delay += last - first + 1
+
+    def unpark_delayed(self, first: int, last: int) -> None:
+        """End what `park_for_delay` began, because the index has the delay now or the messages are gone."""
+        self.parked.remove(first, last)
+        self.parked_for_delay -= last - first + 1
+
     def trim_delivery_counts(self, first: int, last: int) -> None:
         """Forget the delivery counts of messages that are gone. Does nothing if `delivery_counts` is None."""
         self.delivery_count_table.trim(self.pending_lane, first, last)
@@ -427,10 +436,11 @@ class Delivery:
         "is_seen",
     )
     held_group: str | None
-    """The group of a lazy delivery that an AssigningDistribution made; not set in other deliveries."""
+    """The group of a lazy delivery of a queue with groups. Other deliveries do not set this attribute."""
     is_seen: bool
-    """True once the body or the headers were looked at, iteration handed it out, or a `with` block of it began; not set
-    before.
+    """True once the host reads body or headers, gets the delivery from an iteration, or begins a `with` block of it.
+
+    Not set before.
     """
 
     def __init__(

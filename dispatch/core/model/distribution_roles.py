@@ -1,10 +1,11 @@
 """The contracts of a distribution: what it is asked, what it is told, and who chooses it.
 
-A distribution says which consumer of a destination gets which message. It hands out (Dispatcher), says who takes part
-(ConsumerCoordinator), is told what happens to messages (LaneListener) and answers explanations (Explainer). An
-AbstractDistributionChooser chooses the distribution of each destination. Destinations, lanes, selector groups and
-consumers are type parameters here, because these contracts only pass them on. `Distribution` in
-destination.py says what they are.
+A distribution decides which consumer of a destination gets which message. It has four roles: it hands out (Dispatcher),
+lets consumers join and leave (ConsumerCoordinator), is told what happens to messages (LaneListener), and answers
+explanations (Explainer). An AbstractDistributionChooser chooses the distribution of each destination.
+
+Destinations, lanes, selector groups and consumers are type parameters, because these contracts only pass them on.
+`Distribution` in destination.py sets them.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ DistributionT = TypeVar("DistributionT")
 
 
 class Dispatcher(ABC, Generic[TakerT]):
-    """Hands out from RAM. A consumer keeps the one of its queue, so that no take has to ask for it."""
+    """Hands out messages that are in RAM. Each consumer has the Dispatcher of its queue."""
 
     @abstractmethod
     def dispatch_one(self, consumer: TakerT) -> Delivery | None:
-        """Hand out one message, faster than `dispatch`. None: call `dispatch`. Requires: the lock."""
+        """Hand out one message, faster than `dispatch` does. None: call `dispatch`. Requires: the lock."""
 
     @abstractmethod
     def dispatch(self, consumer: TakerT, most: int, max_bytes: int | None) -> list[Delivery]:
@@ -57,7 +58,7 @@ NO_DISPATCH: Final = NoDispatch()
 
 @trait
 class ConsumerCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
-    """The role in which a distribution says who takes part: consumers come, go and wait, and each has its `dispatcher`.
+    """The role in which consumers join a distribution, wait and leave, and get its `dispatcher`.
 
     Every method requires the lock.
     """
@@ -65,14 +66,17 @@ class ConsumerCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
     is_ordinary: ClassVar[bool] = False
     """Whether all consumers of a selector group share its lists, and the next take gets the next message."""
     honours_groups_and_priorities: ClassVar[bool] = False
-    """Whether it stays when groups or priorities come: it honours them, as any does that has one consumer."""
+    """Whether it is kept when a message with a group or a consumer with a priority comes, because it honours both.
+
+    With one consumer every distribution honours both.
+    """
     keeps_open: ClassVar[bool] = True
-    """Whether it knows something of its queue that closing the queue would lose, so that an idle queue stays open."""
+    """Whether an idle queue stays open, because the distribution knows something of it that would be lost."""
 
     @property
     @abstractmethod
     def dispatcher(self) -> Dispatcher[ConsumerT]:
-        """The object that hands out to consumers of the queue: the distribution itself, or a faster one."""
+        """Hands out to consumers of the queue: the distribution itself, or an object that does the same faster."""
 
     @property
     def is_held_up(self) -> bool:
@@ -84,10 +88,10 @@ class ConsumerCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
         """Return a new selector group of the queue."""
 
     def adopt_consumers(self, destination: DestinationT) -> None:
-        """Have the consumers of a destination join that had the ordinary distribution. This is its distribution now."""
+        """Take over the consumers of a destination, because this distribution replaces the ordinary one there."""
 
     def own_selector_groups(self) -> Iterable[SelectorGroupT]:
-        """Return the selector groups that belong to a single consumer, beside those of the queue."""
+        """Return the selector groups that belong to a single consumer. The queue has the others."""
         return ()
 
     def join(self, consumer: ConsumerT, selector_group: SelectorGroupT) -> None:
@@ -98,15 +102,15 @@ class ConsumerCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
         """Remove a closed consumer, before its deliveries are given back."""
 
     def revoke(self, consumer: ConsumerT) -> None:
-        """Give a consumer nothing more, and free what is kept for it for others."""
+        """Give a consumer nothing more, and let others have what is kept for it."""
 
     def reoffer_stranded(self) -> None:
-        """Reoffer what is kept for consumers that can take nothing now: they are slow or have no credit."""
+        """Reoffer messages that are kept for consumers that can take nothing now: they are slow or have no credit."""
 
     def wake_others(self, selector_group: SelectorGroupT) -> None:
         """Wake other consumers of a selector group, because one that was woken takes nothing.
 
-        Call after `reoffer_stranded`.
+        The caller has called `reoffer_stranded` before.
         """
 
 
@@ -126,13 +130,13 @@ class LaneListener(Generic[LaneT]):
         """Reoffer messages that came back with a delay, because they are due."""
 
     def reassign(self) -> None:
-        """Put older messages before those that were assigned already."""
+        """Unassign what is assigned, because older messages have come back that must go first."""
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
 
     def remember_delayed(self, lane: LaneT, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """Take over messages that an earlier process delayed; return those whose groups can no longer be halted."""
+        """Halt the groups of messages that an earlier process delayed; return those for which memory has no room."""
         return SequenceSet()
 
     def settled(self, lane: LaneT, first: int, messages: int) -> None:
@@ -157,7 +161,7 @@ class Explainer(Generic[LaneT, ConsumerT]):
         return {None: list(messages)}
 
     def kind_of(self, consumer: ConsumerT) -> Hashable:
-        """Return a key for this consumer. Consumers with the same key could have the same messages without an owner."""
+        """Return a key for a consumer. Consumers with the same key could get the same messages without an owner."""
         return None
 
     def unowned_of(
@@ -167,15 +171,15 @@ class Explainer(Generic[LaneT, ConsumerT]):
         return iter(messages)
 
     def kept_for_others(self, consumer: ConsumerT) -> list[int]:
-        """Return for each other consumer how many free messages it has the first claim to."""
+        """Return for each other consumer how many free messages are kept for it, for consumers with any."""
         return []
 
     def count_kept_from(self, consumers: Iterable[ConsumerT]) -> int:
-        """Return how many free messages are not for some of these consumers, because others have the first claim."""
+        """Return how many free messages some of these consumers do not get, because they are kept for others."""
         return 0
 
     def count_waiting(self) -> int:
-        """Return how many messages wait behind a message of their group that comes back later, or a higher figure."""
+        """Return how many messages wait behind a message of their group that comes back later, or somewhat more."""
         return 0
 
     def is_outranked(self, consumer: ConsumerT) -> bool:
@@ -202,6 +206,6 @@ class AbstractDistributionChooser(ABC, Generic[DestinationT, DistributionT]):
     def begin_assigning(self, destination: DestinationT) -> None:
         """Assign messages of a destination to its consumers by groups and priorities from now on.
 
-        Does nothing if it honours both already. Raise StateError as `require_assignable` does; nothing has changed
-        then.
+        Does nothing if its distribution honours both already. StateError, as `require_assignable` raises it: nothing
+        has changed.
         """

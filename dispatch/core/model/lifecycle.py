@@ -1,12 +1,12 @@
 """DestinationLifecycle: whether a destination is open, paused or in use, what its policy says, and what it counts.
 
-A destination object begins open. It ends in one of three ways, which decide what a call does that still has the object:
+A destination object begins open and ends in one of three ways. A call that still has the object then does as follows:
 
-    open ──> closed               only its row in the store's table is left: the call opens it again by its number
+    open ──> closed               its row in the store's table is left: the call opens it again by its number
          ──> deleted as inactive  nobody used it for long: the call makes a new one of its name
          ──> deleted              a caller deleted it: the call raises Closed
 
-An object never becomes open again; a destination that is opened again is another object.
+An object never becomes open again. A destination that is opened again gets a new object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class Lifecycle(Enum):
 
 
 class DestinationLifecycle(LimitedDestination):
-    """A destination without its lanes and consumers. The state lock guards it."""
+    """A destination without its lanes and consumers. The state lock guards it.
+
+    CoreDestination adds who takes from it, and DestinationState its lanes.
+    """
 
     __slots__ = (
         "number",
@@ -52,22 +55,22 @@ class DestinationLifecycle(LimitedDestination):
     def __init__(self, number: int, name: str) -> None:
         super().__init__(name)
         self.number = number
-        # The limits of a queue or topic whose policy has any. A subscription has those of its topic.
+        # The limits that the policy of a queue or topic sets. A subscription has those of its topic. None: no limits.
         self.limits: DestinationLimits | None = None
         # Whether a message with a group was ever sent here.
         self.has_message_groups = False
         # Whether nothing is handed out until it is resumed.
         self.is_paused = False
         self.lifecycle = Lifecycle.OPEN
-        # Number of calls that use it but do not hold the lock now. It stays open for them.
+        # Number of calls that use it and do not hold the lock now. While there are any, it is not closed.
         self.calls_under_way = 0
-        # The value of `enqueued` at the last look if it was idle then; None: it was not.
+        # The value of `enqueued` when IdleDestinations last looked. None: it was not idle then.
         self.enqueued_when_idle: int | None = None
         # After how many seconds without use its policy deletes it. None: never.
         self.inactive_seconds: float | None = None
         # Whether its policy has a duplicate window.
         self.has_duplicate_window = False
-        # What the destination had counted before it was opened last.
+        # What the destination had counted before this object was made.
         self.earlier = NOTHING_COUNTED
         # Misses of selector groups that have ended.
         self.misses = 0
@@ -78,12 +81,12 @@ class DestinationLifecycle(LimitedDestination):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is neither closed nor deleted, so that it has lanes and consumers may come."""
+        """Whether it is neither closed nor deleted, so that it may have lanes and consumers."""
         return self.lifecycle is Lifecycle.OPEN
 
     @property
     def is_reopenable(self) -> bool:
-        """Whether a call that still has it can go on with another object of its name, opened again or made anew."""
+        """Whether a call that still has it can go on with a new object of its name."""
         return self.lifecycle is Lifecycle.CLOSED or self.lifecycle is Lifecycle.DELETED_AS_INACTIVE
 
     @property
@@ -97,9 +100,28 @@ class DestinationLifecycle(LimitedDestination):
         return self.limits is not None
 
     def on_room_freed(self) -> None:
-        """Serve senders that wait for room, because messages may have left. Requires: the lock."""
+        """Serve senders that wait for room. Requires: the lock.
+
+        Whatever removed messages calls it: an ack, Removals, TimedLanes, or a lane whose transaction has committed.
+        """
         if self.limits is not None:
             self.limits.on_room_freed()
+
+    def begin_call(self) -> None:
+        """Keep it open for a call that uses it and releases the lock, until `end_call`. Requires: the lock."""
+        self.calls_under_way += 1
+
+    def end_call(self) -> None:
+        """Let it be closed again, as far as the call of `begin_call` is concerned. Requires: the lock."""
+        self.calls_under_way -= 1
+
+    def follow_policy(
+        self, limits: DestinationLimits | None, inactive_seconds: float | None, *, has_duplicate_window: bool
+    ) -> None:
+        """Take on what the policy says of it. Requires: it was just opened."""
+        self.limits = limits
+        self.inactive_seconds = inactive_seconds
+        self.has_duplicate_window = has_duplicate_window
 
     def raise_if_not_open(self) -> None:
         """Raise Closed if it is not open any more. Requires: the lock."""
@@ -107,8 +129,11 @@ class DestinationLifecycle(LimitedDestination):
             raise Closed(f"the {self.noun}")
 
     def raise_if_not_sendable(self) -> None:
-        """Raise what a send raises before it has a lane. Closed: the destination is not open. Requires: the lock."""
+        """Raise Closed if a sender can get no lane, because the destination is not open. Requires: the lock."""
         self.raise_if_not_open()
+
+    def catch_up(self) -> None:
+        """Make the depth exact. A topic removes messages that no subscription needs only from time to time."""
 
     # ------------------------------------------------------------------ what it counts
 

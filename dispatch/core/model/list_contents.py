@@ -3,11 +3,14 @@
     returned | direct messages | references | frontier ... newest message
                                ^ direct end
 
-Direct messages are in RAM and charged. References are runs of sequences that are known to match. Messages behind the
-frontier have not been examined and cost nothing, so a list over ten million messages costs as much as one over ten
-thousand. Messages that came back from a consumer wait in `returned`, until a load brings them to their places among the
-direct ones. They lie before the frontier, before or between the others, and no direct message behind the first of them
-is handed out before it. This class does not know the lane or the consumers.
+- Direct messages are in RAM and charged.
+- References are runs of sequences that match the selector and whose messages are not in RAM.
+- The list has not examined messages behind the frontier. They cost nothing, so a list over ten million messages costs
+  as much as one over ten thousand.
+- Returned messages came back from a consumer. They lie before the frontier, before or between direct messages and
+  references, until a load brings them to their places. The list hands out no direct message behind the first of them.
+
+This module knows no lane and no consumer.
 """
 
 from __future__ import annotations
@@ -31,16 +34,15 @@ NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
 class ListContents:
     """The messages of a list, by where they are. The state lock guards it.
 
-    Four sequences say how far things have come:
+    Four sequences say how far a list has come, and its lane:
 
-    passed_end                 everything before it was handed out or assigned, is gone, or does not match; what came
-                               back of that is in `returned` or `direct`
-    frontier                   everything before it has been examined
-    LaneState.published_end    everything before it may be dispatched
+    passed_end                 each message before it was handed out or assigned, is gone, or does not match; or it came
+                               back, and is in `returned` or `direct`
+    frontier                   the list has examined each message before it
+    LaneState.published_end    each message before it may be dispatched
     first_to_load              the next load begins there
 
-    Of what has been examined, `direct` holds the messages in RAM, `returned` the sequences of messages that came back,
-    and `references` the sequences that match and are not in RAM.
+    `direct` has messages. `returned` and `references` have only their sequences.
     """
 
     __slots__ = ("frontier", "passed_end_min", "returned", "direct", "direct_bytes", "references")
@@ -50,13 +52,13 @@ class ListContents:
 
         consumer_memory: pays for the list itself, not for its messages.
         """
-        # The first sequence that the list has not examined: whether it is pending, free and matches.
+        # The first sequence that the list has not examined. To examine a message is to find out whether it is pending
+        # and free, and whether it matches.
         self.frontier = 0
-        # Lower bound of `passed_end`: the list has passed everything before it, even while a message that came back is
-        # in `direct` before it.
+        # Lower bound of `passed_end`, for as long as `direct` begins with a message that came back and lies before it.
         self.passed_end_min = 0
         self.returned = ListRuns(consumer_memory)
-        # A deque of its own only while the list holds direct messages or takes arrivals on the fast path.
+        # NO_MESSAGES, or a deque of its own while the list holds direct messages or takes arrivals on the fast path.
         self.direct = NO_MESSAGES
         # Charge of the direct messages.
         self.direct_bytes = 0
@@ -64,7 +66,7 @@ class ListContents:
 
     @property
     def passed_end(self) -> int:
-        """Sequence before which the list has passed everything; what came back of that is in returned or direct."""
+        """Sequence before which the list has passed each message; see the text of this class."""
         if self.direct:
             first = self.direct[0][0]
         else:
@@ -108,7 +110,7 @@ class ListContents:
         self.direct_bytes += charge
 
     def advance_frontier(self, end: int) -> None:
-        """Move the frontier to `end`, if it is not there yet: everything before has been examined, or is not there."""
+        """Move the frontier to `end` if it is not there. Requires: each message before `end` is examined or gone."""
         if end > self.frontier:
             self.frontier = end
 
@@ -119,7 +121,7 @@ class ListContents:
     def note_loaded(self, runs: list[tuple[int, int]], last: int) -> None:
         """Note that a load has brought all that the list gets of these runs, up to `last`.
 
-        Nothing there is behind the frontier, a reference or returned any more.
+        The messages of the runs are no longer returned, references or behind the frontier.
         """
         for first, end in runs:
             if first <= last:
@@ -128,9 +130,9 @@ class ListContents:
         self.advance_frontier(last + 1)
 
     def refer_behind_direct(self, loaded: list[StoredMessage]) -> int:
-        """Turn loaded messages that are now behind the direct end into references: memory ran short during the read.
+        """Turn loaded messages behind the first reference into references, and return their charge.
 
-        Remove these messages from `loaded`. Return their charge.
+        The direct end moved back during the read, because memory ran short. These messages are removed from `loaded`.
         """
         charge = 0
         while loaded and self.references and loaded[-1][0] > self.references.first:
@@ -156,7 +158,7 @@ class ListContents:
         return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
 
     def forget_known(self, runs: SequenceSet) -> None:
-        """Take out of these what is direct, or a reference, and so is looked at anyway. O(those between their ends)."""
+        """Remove from `runs` what is direct or a reference, and so is in its place. O(messages between their ends)."""
         if not runs:
             return
         first, last = runs.first, runs.last
@@ -171,9 +173,9 @@ class ListContents:
             at = known[1] + 1
 
     def put_back(self, messages: list[StoredMessage]) -> None:
-        """Put loaded messages that had come back into their places. O(messages that had come back).
+        """Put loaded messages that had come back into their places among the direct ones.
 
-        Requires: they are in order and their charge is made.
+        Requires: they are in order and their charge is made. O(these messages, and the direct ones before the last).
         """
         self.passed_end_min = self.passed_end
         self.own_direct()
@@ -187,17 +189,17 @@ class ListContents:
         self.direct_bytes += charge_of_all(messages)
 
     def take_first(self, most: int) -> list[StoredMessage]:
-        """Take out up to `most` of the first direct messages. The caller takes over their charges. O(that number)."""
+        """Remove and return up to `most` of the first direct messages. The caller now has their charge. O(messages)."""
         direct = self.direct
         if len(direct) <= most:
             taken = list(direct)
             direct.clear()
             return taken
-        pop: Callable[[], Any] = direct.popleft  # without a type: machine code would make other tuples of those
+        pop: Callable[[], Any] = direct.popleft  # Any: with a type, machine code would make a new tuple of each
         return [pop() for _ in range(most)]
 
     def drop_first(self) -> int:
-        """Take out the first direct message; return its charge, which the list no longer holds."""
+        """Remove the first direct message; return its charge, which the list no longer holds."""
         charge = charge_of(self.direct.popleft())
         self.direct_bytes -= charge
         return charge
@@ -210,7 +212,7 @@ class ListContents:
         return message
 
     def forget(self, gone: SequenceSet) -> int:
-        """Take these messages out, wherever they are; return the charge of those that were direct. O(direct + runs)."""
+        """Remove these messages, wherever they are; return the charge of the direct ones. O(direct + runs)."""
         charge = 0
         if self.direct:
             direct = [message for message in self.direct if message[0] not in gone]
@@ -225,7 +227,7 @@ class ListContents:
         return charge
 
     def close(self) -> None:
-        """Let go of everything and release the charge of the list itself: it has ended, its messages are elsewhere.
+        """Let go of everything and release the charge of a list that has ended, but for that of its messages.
 
         Requires: the charge of the direct messages is released.
         """

@@ -1,12 +1,13 @@
-"""ListSupply: how much a TargetList may hold, who pays for it, and how fast its consumers take from it.
+"""ListSupply: how much a TargetList may hold, how fast its consumers take from it, and the load under way for it.
 
-Watermarks sets its marks, the loader keeps the direct messages between them, and once a second the rate of taking is
-measured. This class does not know the lane or the consumers.
+Watermarks sets the marks of a list, and the loader keeps the direct messages between them. Once a second Watermarks
+measures how fast the consumers take. This module knows no lane and no consumer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ....cache.accounting.overdraft import Overdraft
 from ....cache.accounting.shares import (
@@ -18,11 +19,13 @@ from ....cache.accounting.shares import (
 from ....cache.messages.message_memory import MessageMemory
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
 from .list_contents import NO_MESSAGES, ListContents
+from .load import Load
 
 
 class ListSupply(ListContents):
-    """The contents of a list, their bounds, and how long they will last. The state lock guards it."""
+    """A ListContents, its bounds, how long it will last, and the load that brings more. The state lock guards it."""
 
     __slots__ = (
         "memory",
@@ -36,6 +39,7 @@ class ListSupply(ListContents):
         "wanted_bytes",
         "measured_rate",
         "bytes_per_second",
+        "load",
     )
 
     def __init__(self, consumer_memory: Overdraft, memory: MessageMemory) -> None:
@@ -63,6 +67,8 @@ class ListSupply(ListContents):
         self.measured_rate: float | None = None
         # The same rate as a divisor, never zero.
         self.bytes_per_second = UNMEASURED_BYTES_PER_SECOND
+        # The load under way. It reads outside the lock, and no other load of this list begins meanwhile.
+        self.load: Load[Any] | None = None
 
     def measure(self, seconds: float) -> None:
         """Measure the rate of taking over the last seconds. Does nothing if the consumers have never taken any."""
@@ -91,9 +97,7 @@ class ListSupply(ListContents):
         return True
 
     def pass_first(self) -> int:
-        """Remove the first direct message, to be handed out or assigned; return its charge, which the caller takes
-        over.
-        """
+        """Remove the first direct message, to be handed out or assigned; return its charge for the caller to take."""
         charge = self.drop_first()
         self.taken_bytes += charge
         return charge
@@ -107,13 +111,56 @@ class ListSupply(ListContents):
         """Release the charge of messages that leave RAM."""
         self.memory.lists_holder.release(charge)
 
+    # ------------------------------------------------------------------ the load under way
+
+    @property
+    def is_loading(self) -> bool:
+        return self.load is not None
+
+    def begin_load(self, load: Load[Any]) -> None:
+        """Note that a load for this list is under way, which has reserved its memory. Requires: no other one is."""
+        self.load = load
+        self.loaded_bytes += load.reserved_bytes
+
+    def end_load(self) -> None:
+        """Note that the load has ended, for whatever reason."""
+        self.load = None
+
+    def cut_load(self, first: int, last: int) -> bool:
+        """End the load under way before the first message of first..last that it has skipped; return whether it has.
+
+        A later load then examines that message again.
+        """
+        load = self.load
+        if load is None:
+            return False
+        first, last = max(first, self.frontier), min(last, load.last)
+        if first > last:
+            return False
+        skipped = SequenceSet()
+        skipped.add(first, last)
+        for first_read, last_read in load.runs:
+            skipped.remove(first_read, last_read)
+        if skipped:
+            load.last = skipped.first - 1
+        return bool(skipped)
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """Return a message if its body is direct, or the load under way took it from a cache. O(direct)."""
+        held = self.load.held.get(sequence) if self.load is not None else None
+        if held is None:
+            held = next((message for message in self.direct if message[0] == sequence), None)
+        return held if held is not None and held[2] is not None else None
+
     def note_wanted(self, wanted_bytes: int) -> None:
-        """Note how much memory its load needs: if there is too little, the list waits until so much is free."""
+        """Note how much memory its load needs. Without so much free memory, the list waits for it."""
         self.wanted_bytes = wanted_bytes
 
     def count_loaded_anew(self) -> None:
-        """Count what is loaded from now on, because the list is full, or its consumer is judged anew."""
+        """Begin `loaded_bytes` again at 0, because the list is full or its consumer is judged anew."""
         self.loaded_bytes = 0
+
+    # ------------------------------------------------------------------ bounds
 
     def sample_next_at(self, taken_bytes: int) -> None:
         """Have the curve sample this list as soon as so much was taken from it."""

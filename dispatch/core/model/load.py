@@ -1,12 +1,13 @@
 """Load: messages on their way from the caches and the disk into one list.
 
-A load is chosen under the state lock, read outside it, and put into its list under the lock again; loading/eager.py
-does that. The list is a type parameter here, because a load needs nothing of it.
+A load is chosen under the state lock, read outside it, and put into its list under the lock again: see
+loading/eager.py. The list is a type parameter, because a load calls no method of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -18,8 +19,16 @@ from .list_contents import ListContents
 ListT = TypeVar("ListT", bound=ListContents)
 
 
+class LoadSource(Enum):
+    """Where the list has the messages of a load before the load is installed."""
+
+    RETURNED = "returned"
+    REFERENCES = "references"
+    BEHIND_FRONTIER = "behind the frontier"
+
+
 class Load(Generic[ListT]):
-    """One load. It begins and ends under the lock and reads outside it; meanwhile no other load of the list runs."""
+    """One load. It begins and ends under the lock and reads outside it. No other load of its list runs meanwhile."""
 
     __slots__ = (
         "target",
@@ -47,9 +56,8 @@ class Load(Generic[ListT]):
         self,
         target: ListT,
         runs: list[tuple[int, int]],
+        source: LoadSource,
         *,
-        needs_matching: bool,
-        is_return: bool,
         is_needed: bool,
         needed_claims: bool,
         purge_count: int,
@@ -60,14 +68,13 @@ class Load(Generic[ListT]):
         self.target = target
         # Runs of sequences to load, in order, all in one block.
         self.runs = runs
-        # The last sequence to load. Parts of the runs behind it are left out.
+        # The last sequence to load. Parts of the runs behind it are not loaded.
         self.last = runs[-1][1]
-        # Whether its messages must still be matched with the selector, if there is one: the runs come from behind the
-        # frontier, or have come back.
-        self.needs_matching = needs_matching
+        # Whether its messages must be matched with the selector, if there is one. References are known to match.
+        self.needs_matching = source is not LoadSource.REFERENCES
         # Whether the runs are of messages that came back.
-        self.is_return = is_return
-        # Whether a consumer waits for it. Then messages that memory can't hold become lazy; else the load is cut.
+        self.is_return = source is LoadSource.RETURNED
+        # Whether a consumer waits for it. If so, messages that memory can't hold become lazy; else the load is cut.
         self.is_needed = is_needed
         # The value of the lane's `purge_count` when the load began.
         self.purge_count = purge_count
@@ -83,21 +90,20 @@ class Load(Generic[ListT]):
         self.reserved_bytes = 0
         # Bytes charged for the read buffer.
         self.buffer_bytes = 0
-        # The load brings all chosen messages, all from disk. This usual case saves a pass over the messages.
+        # Whether the load brings all chosen messages, all from disk. This usual case saves a pass over the messages.
         self.brings_all = False
 
-        # What was found, first in the caches and then on disk; it goes into the list.
-        # The messages of a load that brings all, in order.
+        # The messages that were found, if the load brings all, in order.
         self.messages: list[StoredMessage] = []
-        # The messages of any other load by sequence, without those on disk that a selector surely does not match. A
-        # message that is too large to hold has no body here.
+        # The messages that were found, by sequence, if the load does not bring all. Messages on disk that the selector
+        # surely does not match are left out. A message that is too large for RAM has no body.
         self.held: dict[int, StoredMessage] = {}
-        # Sequences that the selector does not match or can't judge. Where the lane takes no note of unmatched messages,
-        # those that were read are missing.
+        # Sequences that the selector does not match or can't judge. Unless the lane notes unmatched messages, sequences
+        # read from disk are left out.
         self.unwanted: set[int] = set()
         # Sequences that can't be read, each with the problem.
         self.unreadable: list[tuple[int, str]] = []
-        # Records the headers of the messages. None: they are known already, or of no use.
+        # Records the headers of the messages for fingerprints. None: they are known already, or of no use.
         self.survey: BlockSurvey | None = None
 
     @property

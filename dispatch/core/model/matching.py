@@ -57,7 +57,7 @@ class SelectorMatcher:
 
     @property
     def has_needles(self) -> bool:
-        """Whether `verdict` decodes the headers of few messages, because the bytes of most say no."""
+        """Whether `verdict` decodes the headers of few messages, because a search of the bytes rejects most."""
         return self.selector is not None and bool(self.selector.needles)
 
     def decode(self, messages: Iterable[StoredMessage], survey: BlockSurvey | None) -> None:
@@ -68,10 +68,10 @@ class SelectorMatcher:
             survey.decode(indexes, [message[1] for message in held], self.selector.header_names)
 
     def scan_judge(self, survey: BlockSurvey | None, *, names_all: bool) -> ScanJudge | None:
-        """Return what judges many messages of a block together, and takes down in the survey what their headers are.
+        """Return a judge of many messages of a block together, which also adds their headers to the survey.
 
-        None: `examine` must judge each, because nothing is to be taken down, or the selector asks for fields.
-        names_all: whether somebody wants to know the sequences of all messages that do not match.
+        None: `examine` must judge each message, because there is no survey, or the selector names fields.
+        names_all: whether the judge must name all messages that do not match.
         """
         selector = self.selector
         if survey is None or selector is None or selector.field_names:
@@ -79,7 +79,7 @@ class SelectorMatcher:
         return ScanJudge(self, selector, survey, names_all=names_all)
 
     def examine(self, lane: LaneMessages, message: StoredMessage, survey: BlockSurvey | None) -> bool:
-        """Judge as wants does, and take down in the survey, if there is one, what the headers are.
+        """Judge as `wants` does, and add the headers to the survey, if there is one.
 
         Requires: the survey is of the message's block, and for headers that the selector names.
         """
@@ -95,9 +95,9 @@ class SelectorMatcher:
     def verdict(
         self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None
     ) -> bool | None:
-        """Judge as wants does; None: its headers are not in RAM, or make no sense.
+        """Judge as `wants` does. None: the headers are not in RAM or can't be decoded.
 
-        The loader looks again, and tells of it.
+        In the second case the loader judges the message again, and reports it as unreadable.
         """
         if self.selector is not None and message[2] is None:
             return None
@@ -108,10 +108,10 @@ class SelectorMatcher:
 
 
 class ScanJudge:
-    """Judges the messages of a load by their headers alone, and takes down in a survey what the headers are.
+    """Judges the messages of a load by their headers alone, and adds the headers to a survey.
 
-    It decodes the headers of many in one pass, and goes by columns: machine code would make a new tuple of each message
-    that it looks at.
+    It decodes the headers of many messages in one pass. It is given columns, not messages, because machine code would
+    make a new tuple of each message.
     """
 
     __slots__ = ("_matcher", "_selector", "_survey", "_names_all", "unwanted", "_undecided")
@@ -121,9 +121,9 @@ class ScanJudge:
         self._selector = selector
         self._survey = survey
         self._names_all = names_all
-        # Sequences of messages that do not match. Those that were read are missing if nobody wants to know them.
+        # Sequences of messages that do not match. Without names_all, those that were read from disk are left out.
         self.unwanted: set[int] = set()
-        # Sequences of messages whose headers can't be decoded. They count as wanted, and `examine` tells of them.
+        # Sequences of messages whose headers can't be decoded. They count as wanted; `examine` raises the error later.
         self._undecided: set[int] = set()
 
     def judge(self, sequences: Sequence[int], properties: Sequence[bytes]) -> list[bool]:
@@ -134,15 +134,15 @@ class ScanJudge:
         wanted = [values is None or condition.is_true(values) for values in decoded]
         if self._names_all:
             self.unwanted.update(compress(sequences, map(not_, wanted)))
-        # Only where some headers are empty each is compared with None, which takes longer.
+        # Each is compared with None, which takes longer, only if some headers are empty or None.
         if not all(decoded) and None in decoded:
             self._undecided.update([sequences[at] for at, values in enumerate(decoded) if values is None])
         return wanted
 
     def sort_out(self, held: list[StoredMessage]) -> list[StoredMessage]:
-        """Judge messages that RAM had, and name all that do not match; return those for `examine` to judge.
+        """Judge messages that RAM had, and note all that do not match; return those that `examine` must judge.
 
-        If one of them is lazy, these are all, and their headers are only decoded.
+        If one of them is lazy, `examine` must judge all, and their headers are only decoded here.
         """
         if _has_lazy(held):
             self._matcher.decode(held, self._survey)
@@ -154,7 +154,7 @@ class ScanJudge:
         return self.undecided(held)
 
     def undecided(self, messages: list[StoredMessage]) -> list[StoredMessage]:
-        """Return those of the judged messages for `examine` to judge."""
+        """Return those of the messages that `examine` must judge."""
         undecided = self._undecided
         return [message for message in messages if message[0] in undecided] if undecided else []
 
@@ -184,7 +184,7 @@ def values_of(
 
 
 def _has_lazy(messages: list[StoredMessage]) -> bool:
-    """Return whether some message has no body. Only where a body is empty, each is compared with None."""
+    """Return whether some message has no body. Each body is compared with None only if one is empty or None."""
     return not all(map(_body_of, messages)) and None in map(_body_of, messages)
 
 

@@ -1,7 +1,7 @@
-"""NonPersistentLaneState: the non-persistent messages of one lane, in RAM first and then in tmp-storage.
+"""NonPersistentLaneState: a LaneState whose messages are in RAM, or in tmp-storage once RAM has no room for them.
 
-It differs from a persistent lane in two points: messages that leave RAM go to tmp-storage instead of staying in the
-journal, and an ack writes nothing. The same code decides which messages stay in RAM.
+It differs from a PersistentLaneState in two points. A message that leaves RAM is written to tmp-storage, because no
+journal has it, and an ack writes nothing. The same code decides which messages stay in RAM.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ....store.tmp.spilled_message import TmpRegion
 from ...selectors.selector import Selector
 from .contracts import BackingStore
 from .delivery import Delivery, is_lazy, message_of
-from .destination import ConsumedDestination, LaneState, TargetList
+from .destination import CoreDestination, LaneState, TargetList
 from .load import Load
 from .matching import NO_NAMES
 from .pager import Pager
@@ -34,10 +34,7 @@ Measured with tracemalloc over 1,000 lanes, each used once.
 
 
 class NonPersistentLaneState(LaneState):
-    """Dispatch's state of a lane of non-persistent messages, in RAM first and then in tmp-storage.
-
-    The state lock guards it.
-    """
+    """A LaneState whose messages are in RAM or tmp-storage, and are gone after a crash. The state lock guards it."""
 
     __slots__ = ("non_persistent_lane", "persistent_lane_state", "retained", "overflow", "note_times")
     state_bytes = NON_PERSISTENT_LANE_BYTES
@@ -46,7 +43,7 @@ class NonPersistentLaneState(LaneState):
 
     def __init__(
         self,
-        destination: ConsumedDestination,
+        destination: CoreDestination,
         pending_lane: NonPersistentLane,
         id_prefix: str,
         overflow: Overflow,
@@ -59,10 +56,10 @@ class NonPersistentLaneState(LaneState):
         super().__init__(destination, pending_lane, id_prefix)
         # `pending_lane` with its exact type.
         self.non_persistent_lane = pending_lane
-        # Dispatch's state of the lane of persistent messages of the same queue and priority, once there is one.
+        # The lane of the persistent messages of the same queue and priority. None: there is none yet.
         self.persistent_lane_state: LaneState | None = None
         self.syncs = False
-        # Sequences of retained messages that the topic gave to a new subscription; empty for other lanes.
+        # Sequences of the retained messages that the topic gave to a new subscription; empty in other lanes.
         self.retained = range(0)
         self.overflow = overflow
         self.note_times = note_times
@@ -77,7 +74,7 @@ class NonPersistentLaneState(LaneState):
         """Return whether the topic retained this message and gave it to a new subscription."""
         return sequence in self.retained
 
-    def on_ended(self) -> None:
+    def on_lane_ended(self) -> None:
         """Drop all messages, in RAM and in tmp-storage."""
         self.overflow.remove_lane(self.non_persistent_lane)
 
@@ -102,7 +99,7 @@ class NonPersistentLaneState(LaneState):
                 sole.direct_bytes += charge
                 sole.frontier = behind
                 self.published_end = behind
-                selector_group = sole.selector_group  # its wake_for one message, written inline
+                selector_group = sole.selector_group  # SelectorGroupConsumers.wake_for one message, written inline
                 if selector_group.waiting:
                     selector_group.arrived.notify()
                 if selector_group.is_armed:
@@ -125,7 +122,7 @@ class NonPersistentLaneState(LaneState):
         return sequence
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes) -> int:
-        """Add a message that has a delay, an expiry, or both. No list has it before it is due."""
+        """Add a message that has a delay, an expiry, or both. No list gets it before it is due."""
         pending_lane = self.non_persistent_lane
         pending_lane.admit_times()
         if not times.due_at:
@@ -149,7 +146,7 @@ class NonPersistentLaneState(LaneState):
         return sequence
 
     def skip_to(self, sequence: int) -> None:
-        """Give the next message this sequence; lower ones belong to other lanes. StoreFull: see NonPersistentLane."""
+        """Give the next message this sequence; other lanes have the lower ones. StoreFull: see NonPersistentLane."""
         pending_lane = self.non_persistent_lane
         first = pending_lane.next_sequence
         if first < sequence:
@@ -160,27 +157,27 @@ class NonPersistentLaneState(LaneState):
                 self.target_area.pass_holes(self, pending_lane.next_sequence)
 
     def uncount(self, message: StoredMessage) -> None:
-        """Count a message no more that came and was removed again, because another lane refused it."""
+        """Take a message out of the statistics that was added and removed again, because another lane refused it."""
         size_bytes = len(message[1]) + len(message[2] or b"")
         self.first_sequence += 1
         self.first_sent_bytes += size_bytes
         self.first_removed_bytes += size_bytes
 
     def _cache_or_spill(self, sole: TargetList, message: StoredMessage) -> None:
-        """Keep a message that the only list did not admit: in the PendingCache, else in tmp-storage."""
+        """Keep a message that the sole list did not admit: in the PendingCache if it has room, else in tmp-storage."""
         number = self.pending_lane.number
         is_near = sole.frontier == message[0] and not sole.references
         if not self.memory.pending_cache.admit(number, message, is_near=is_near):
             self.overflow.take_in(self.non_persistent_lane, message)
 
     def _offer(self, message: StoredMessage, *, is_spilled: bool) -> None:
-        """Offer a message to the lists and the HeadQueueCache, and keep it for those who reach it later."""
+        """Offer a message to the lists or the HeadQueueCache, and keep it for lists that reach it later."""
         sequence, pending_lane, target_area = message[0], self.non_persistent_lane, self.target_area
         if target_area.offer_arrival(self, message) or is_spilled:
             return
         if not self.overflow.buffer.put(pending_lane.number, message):
-            # The charge is now with the lists that took the message. Other lists reach it later, so it must be
-            # findable.
+            # Memory has no room for another charge of the message. The lists that took it give it up, so that it is
+            # kept where each list finds it that reaches it later.
             for target in self.destination.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
                     target.release(charge_of(target.evict_last()))
@@ -189,19 +186,19 @@ class NonPersistentLaneState(LaneState):
     # ------------------------------------------------------------------ reading, and what can't be read
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """Return none: fingerprints are of blocks in the journal's index."""
+        """Return no names, because only blocks of the journal's index have fingerprints."""
         return NO_NAMES
 
     def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return the message itself, because nothing says what a selector does not match."""
+        """Return the message at this sequence, because without fingerprints no message can be skipped."""
         return Candidate(sequence, NO_NAMES)
 
     def note_survey(self, survey: BlockSurvey) -> None:
-        """Not called: no candidate of such a lane makes a survey."""
+        """Raise AssertionError: `next_candidate` makes no survey."""
         raise AssertionError("no headers of non-persistent messages are surveyed")
 
     def make_survey_room(self) -> None:
-        """Not called, as `note_survey`."""
+        """Raise AssertionError, as `note_survey` does."""
         raise AssertionError("no headers of non-persistent messages are surveyed")
 
     def quarantine(self, sequence: int) -> bool:
@@ -223,7 +220,7 @@ class NonPersistentLaneState(LaneState):
         delivery = self.deliveries.get(sequence)
         if delivery is not None and not is_lazy(delivery):
             return message_of(delivery)
-        # A message that came back may be in another list.
+        # A message that came back may be in a list only.
         copies = (target.peek(sequence) for target in self.destination.lists_over(self))
         return next((message for message in copies if message is not None), None)
 
@@ -243,21 +240,21 @@ class TmpPager(Pager):
         self._deliveries = deliveries
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
-        """Put messages in the line of those that are spilled next."""
+        """Put messages into the SpillBuffer, which writes them to tmp-storage."""
         self._overflow.keep(self._pending_lane, messages)
 
     def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
-        """Spill messages at once if that frees memory."""
+        """Put messages into the SpillBuffer, and write it at once if that frees memory."""
         self._overflow.keep(self._pending_lane, messages)
         self._overflow.spill_waiting(self._pending_lane)
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
-        """Spill messages at once if tmp-storage takes them."""
+        """Put messages into the SpillBuffer, and write it at once if tmp-storage takes them."""
         self._overflow.keep(self._pending_lane, messages)
         self._overflow.spill(self._pending_lane)
 
     def page_out_body(self, message: StoredMessage) -> bool:
-        """Spill a message, or put it in the line for that. False: neither memory nor tmp-storage has room for it."""
+        """Spill a message, or put it into the SpillBuffer. False: neither memory nor tmp-storage has room for it."""
         pending_lane, overflow = self._pending_lane, self._overflow
         if pending_lane.is_spilled(message[0]):
             return True
@@ -270,9 +267,9 @@ class TmpPager(Pager):
         return True
 
     def cut_load(self, load: Load[Any]) -> Sequence[int]:
-        """Return the chosen messages that only a delivery has, and so can't be read. They become lazy.
+        """Return the chosen messages that can't be read because only a delivery has them. They become lazy.
 
-        If another list is loading the only copy of a message, the load ends before it.
+        If another list is loading the only copy of a message, the load ends before that message.
         """
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):

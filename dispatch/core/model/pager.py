@@ -1,10 +1,10 @@
 """Pager: handle messages that must leave RAM.
 
-To page out is to let a message leave RAM that can be had again; to spill is to write it to tmp-storage.
+To page out a message is to let it leave RAM, so that it can be read again. To spill it is to write it to tmp-storage.
 
-Every lane has a pager. A message in the journal can be read again, so the class here keeps nothing; one object serves
-all such lanes. A lane of non-persistent messages has a TmpPager (non_persistent_lane_state.py), which writes them to
-tmp-storage.
+Every lane has a pager. A message in the journal can be read again, so Pager itself does nothing, and one object serves
+all lanes of persistent messages. A lane of non-persistent messages has a TmpPager (non_persistent_lane_state.py), which
+spills them.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Pager:
         """Let messages leave RAM as page_out does, for memory that is needed at once."""
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
-        """Page out messages that others must find on disk at once, so one that is not there is spilled now."""
+        """Page out messages that must be on disk at once, because other lists will read them there."""
 
     def page_out_body(self, message: StoredMessage) -> bool:
-        """Page out the body of a message in flight, if it can be read again then; return whether it left RAM.
+        """Page out the body of a message that is handed out, if it can be read again; return whether it left RAM.
 
-        The charge is not released yet.
+        The caller releases the charge.
         """
         return True
 
     def cut_load(self, load: Load[Any]) -> Sequence[int]:
-        """Return the chosen messages that a load can't read, and end the load before messages that nobody can have now.
+        """Return the chosen messages that only a delivery has, so that a load can't read them. They become lazy.
 
-        Requires: the load has taken what the caches have, and has reserved nothing for the rest. Returned messages
-        become lazy.
+        End the load before a message whose only copy another load has. Requires: the load has taken what the caches
+        have, and has reserved nothing for the rest.
         """
         return ()
 

@@ -1,8 +1,8 @@
-"""PersistentLaneState: a lane of messages in the journal and the index, and how a stored message arrives there.
+"""PersistentLaneState: a LaneState whose messages are in the journal, and how a stored message arrives in it.
 
-If the lane has just one list, without a selector and with the ordinary distribution, an arrival goes to that list, or
-to the PendingCache behind it. Otherwise TargetArea.offer_arrival offers it to the lists. If nobody has room, it stays
-in the journal, where the loader finds it.
+A lane has a sole list if it has just one list, without a selector and with the ordinary distribution. Then an arrival
+goes to that list, or to the PendingCache behind it. Otherwise TargetArea.offer_arrival offers it to the lists. A
+message for which RAM has no room stays in the journal alone, where the loader finds it.
 """
 
 from __future__ import annotations
@@ -17,52 +17,53 @@ from ....store.index.journaled_lane import JournaledLane
 from ....store.index.pending_lane import PendingLane
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
-from .destination import ConsumedDestination, LaneState
+from .destination import CoreDestination, LaneState
 from .matching import NO_NAMES
 
 
 class PersistentLaneState(LaneState):
-    """Dispatch's state of a lane of persistent messages: that of a queue as it stands.
+    """A LaneState whose messages are in the journal and the index. A queue has this class.
 
-    Those of a subscription and of a topic inherit from it. Consumers take from a subscription's as from a queue's. At a
-    topic's a message arrives to be passed on, so its class has its own `arrive` and `arrive_many`.
+    Two classes inherit from it. Consumers take from a SubscriptionLaneState as from the lane of a queue. A
+    TopicLaneState passes its arrivals on, so it has its own `arrive` and `arrive_many`.
 
-    In the index the lane of a queue or topic is one: `pending_lane` is `destination_lane`. The lane of a subscription
-    is two: its own, in which it acknowledges, and the topic's, which knows the messages and where they are. The state
-    lock guards it.
+    The lane of a queue or topic is one object in the index: `pending_lane` and `destination_lane` are the same. A
+    subscription has two: it acknowledges in its own `pending_lane`, and the `destination_lane` of its topic knows where
+    the messages are. The state lock guards it.
     """
 
     __slots__ = ("destination_lane",)
 
     def __init__(
         self,
-        destination: ConsumedDestination,
+        destination: CoreDestination,
         destination_lane: DestinationLane,
         id_prefix: str,
         pending_lane: PendingLane | None = None,
     ) -> None:
         """Make the state of a lane.
 
-        destination_lane: the lane of the queue or topic.
-        pending_lane: in which messages are pending, if that is another one, as in a subscription to that topic.
+        destination_lane: the store's lane of the queue or topic.
+        pending_lane: the store's lane of a subscription. None: messages are pending in `destination_lane`.
         """
         super().__init__(destination, destination_lane if pending_lane is None else pending_lane, id_prefix)
-        # The lane of the queue or topic to which records add messages.
+        # The store's lane of the queue or topic. Records add messages to it.
         self.destination_lane = destination_lane
 
     # ------------------------------------------------------------------ arrivals
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Let a slice that is published arrive, as a whole if the only list of the lane has room for it.
+        """Let a published slice arrive: as a whole if the sole list has room for it, else message by message.
 
-        charge: that of the messages; None: compute it. This never waits for memory: at worst messages stay references.
+        charge: that of the messages; None: compute it. This never waits for memory. A message without room in RAM is
+        read from the journal later.
         """
         sole = self.sole_list
         if sole is None:
             if self.destination.selector_groups:
                 self.target_area.offer_slice(self, messages)
             elif len(messages) > 1 and self.memory.head_queue_cache.is_stopped(self.pending_lane.number):
-                self.published_end = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
+                self.published_end = messages[-1][0] + 1  # behind the cached head, they stay in the journal alone
             else:
                 for message in messages:
                     self.arrive(message)
@@ -73,7 +74,7 @@ class PersistentLaneState(LaneState):
         if is_next and sole.admit(messages, charge_of_all(messages) if charge is None else charge):
             self.published_end = sole.frontier
         elif is_far and not self.pending_cache.has(self.pending_lane.number):
-            self.published_end = messages[-1][0] + 1  # they stay references until the list reaches them
+            self.published_end = messages[-1][0] + 1  # they stay in the journal alone until the list reaches them
         else:
             for message in messages:
                 self.arrive(message)
@@ -81,7 +82,7 @@ class PersistentLaneState(LaneState):
         sole.selector_group.wake_for(len(messages), self.destination.monitor.deferred)
 
     def arrive(self, message: StoredMessage) -> None:
-        """Let a message that is published arrive. What waited for a sync comes by `arrive_many` first."""
+        """Let one published message arrive. Messages that waited for a sync come by `arrive_many`."""
         sequence = message[0]
         behind = self.published_end = sequence + 1
         sole = self.sole_list
@@ -89,7 +90,7 @@ class PersistentLaneState(LaneState):
             self.target_area.offer_arrival(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
-            # An inline copy of ListSupply.admit and of charge_of: all that waits for no sync passes here.
+            # An inline copy of ListSupply.admit and of charge_of: each message that waits for no sync passes here.
             body = message[2]
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
@@ -99,7 +100,7 @@ class PersistentLaneState(LaneState):
             else:
                 self.pending_cache.admit(self.pending_lane.number, message, is_near=True)
         else:
-            # Where little waits, the loader soon reads what it missed, and has caught up.
+            # If little is pending, the loader soon reads the messages before this one, and the list has caught up.
             self.pending_cache.admit(self.pending_lane.number, message, is_near=sole.is_near)
         selector_group = sole.selector_group  # its wake_for one message, written inline
         if selector_group.waiting:
@@ -114,7 +115,7 @@ class PersistentLaneState(LaneState):
         return None
 
     def is_retained(self, sequence: int) -> bool:
-        """Return whether the topic retained this message; only lanes of non-persistent messages can hold such."""
+        """Return False: only lanes of non-persistent messages have messages that the topic retained."""
         return False
 
     def quarantine(self, sequence: int) -> bool:
@@ -144,9 +145,9 @@ class PersistentLaneState(LaneState):
         self.lane_state_parts.message_store.make_fingerprint_room()
 
     def lose_unreadable(self, sequence: int) -> None:
-        """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
+        """Hand over a message that can't be read to the TargetArea, so that it is recorded as lost."""
         self.target_area.pass_unreadable(self, sequence)
 
-    def on_ended(self) -> None:
-        """Become a lane that refuses and has nothing. What the journal has goes with the destination's record."""
+    def on_lane_ended(self) -> None:
+        """Stand for a DeletedLane, which refuses sends and has nothing. The destination's record drops the messages."""
         self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)

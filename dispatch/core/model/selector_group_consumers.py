@@ -1,7 +1,6 @@
-"""SelectorGroupConsumers: who is in a selector group, how they wait, and in which order they are woken.
+"""SelectorGroupConsumers: the consumers of a selector group, how they wait, and in which order they are woken.
 
-What they take from is not said here: a SelectorGroup (destination.py) is its consumers and their lists. Nothing here is
-stored.
+SelectorGroup, in destination.py, adds the lists from which they take.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class SelectorGroupConsumers(SelectorMatcher, Generic[ConsumerT]):
         self._only: ConsumerT | None = None
         # All consumers, once there is a second one.
         self._all: dict[ConsumerT, None] | None = None
-        # The condition that takes wait for; see `wait`.
+        # The condition for which takes wait. UNAWAITED until the first take waits.
         self.arrived = UNAWAITED
         # Number of threads that wait in take for a message.
         self.waiting = 0
@@ -79,7 +78,7 @@ class SelectorGroupConsumers(SelectorMatcher, Generic[ConsumerT]):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a take waits, or a callback that the next message calls."""
+        """Whether a take waits, or a consumer waits for its on_ready callback."""
         return self.waiting > 0 or self.is_armed
 
     def wait(self, lock: OwnedLock, seconds: float | None) -> None:
@@ -107,9 +106,9 @@ class SelectorGroupConsumers(SelectorMatcher, Generic[ConsumerT]):
             self.call_armed(ready)
 
     def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
-        """Wake as `wake` does, but only as many threads as messages came into RAM: the others would find nothing.
+        """Wake as `wake` does, but only as many threads as messages came into RAM: more would find nothing.
 
-        Those that have waited longest come first. One that takes nothing wakes another. Requires: the lock.
+        Threads that have waited longest are woken first. A thread that takes nothing wakes another. Requires: the lock.
         """
         if self.waiting:
             self.arrived.notify(messages)
@@ -133,16 +132,16 @@ class SelectorGroupConsumers(SelectorMatcher, Generic[ConsumerT]):
         self.rotate_consumers()
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
-        """Wake those who wait, because a load has ended, whatever it brought. Requires: the lock.
+        """Wake all consumers that wait, because a load has ended, whatever it brought. Requires: the lock.
 
-        Here `wake` does all of it. A group in which `wake` leaves some out wakes those too.
+        Here `wake` does that. A subclass whose `wake` leaves some consumers out wakes these too.
         """
         self.wake(ready)
 
     def rate_fraction(self, consumer: ConsumerT) -> float:
-        """Return a consumer's rate as a fraction of the rate of all consumers. O(consumers).
+        """Return a consumer's rate of taking as a fraction of the rate of all consumers. O(consumers).
 
-        So much of the lists' messages is its part. The fractions are equal while no consumer takes.
+        The fractions are equal while no consumer takes.
         """
         if consumer not in self.consumers:
             return 0.0

@@ -1,9 +1,9 @@
 """AckDeadlines: give back deliveries that a consumer has not settled in time, each as a failed attempt.
 
-There is no timer for each delivery, and handing out reads no clock. Instead, eight times in the length of a deadline, a
-note records how many deliveries each consumer has had so far. When a note is as old as the deadline, the deliveries
-that it counts and that are still in flight are late. So a delivery never comes back early, and comes back at most an
-eighth of the deadline late.
+There is no timer for each delivery, and a hand-out reads no clock. Instead, eight times in the length of a deadline, a
+note records how many deliveries each consumer has had so far. When a note is as old as the deadline, each delivery that
+it counts and that is still in flight is late. So a delivery never comes back early, and at most an eighth of the
+deadline late.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..memory.reclaim import Reclaim
 from ..model.delivery import AbstractConsumer, Delivery, LaneMessages, mark_late
-from ..model.destination import ConsumedDestination, CoreConsumer, LaneState
+from ..model.destination import CoreConsumer, CoreDestination, LaneState
 from ..monitor import Monitor
 from .redelivery import Redelivery
 
@@ -39,7 +39,7 @@ TOLD_AGAIN_SECONDS: Final = 60.0
 Each one counts all late deliveries since the last one.
 """
 STALE_MIN: Final = 64
-"""So many extended deliveries are kept before those that are settled are looked for and forgotten."""
+"""With at least so many extended deliveries of a consumer, settled ones among them are looked for and forgotten."""
 
 _Key = tuple[LaneMessages, int]
 
@@ -66,8 +66,8 @@ class _Wheel:
     def __init__(self, seconds: float, now: float) -> None:
         self.seconds = seconds
         self.consumers: dict[CoreConsumer, _Watched] = {}
-        # Each note: its time, and how many deliveries each consumer had had by then. The oldest is first; LOOKS + 1 at
-        # most, and one more while a note that gave back all it could at once is kept for the rest.
+        # Each note has its time, and how many deliveries each consumer had had by then. The oldest note is first. There
+        # are at most LOOKS + 1, and one more while a note has more late deliveries than one call gives back.
         self.notes: deque[tuple[float, dict[CoreConsumer, int]]] = deque()
         self.next_note = now + seconds / LOOKS
 
@@ -81,15 +81,15 @@ class _Wheel:
         return [
             consumer
             for consumer, watched in self.consumers.items()
-            # A transaction may have put parked deliveries back in flight, or memory may have refused to take them back:
-            # note these again.
+            # A consumer may hold deliveries although all its notes are gone: a transaction put them back in flight, or
+            # memory had no room to take them back. Note these again.
             if consumer.in_flight
             and (consumer.delivered != watched.noted or not any(consumer in noted for _, noted in self.notes))
         ]
 
 
 class AckDeadlines:
-    """Deliveries with an ack deadline, in the order in which they are due.
+    """The consumers with an ack deadline, and how long they have held their deliveries.
 
     The state lock guards it; every method requires it held.
     """
@@ -118,7 +118,7 @@ class AckDeadlines:
         # Lower bound of the time at which the first extended deadline passes.
         self._next_extended = inf
         self._told_at = -inf
-        # Number of late deliveries since the last log message about them.
+        # Number of late deliveries that no log message has counted yet.
         self._untold = 0
         # When the next note or return is due, in monotonic seconds. May be read without the lock.
         self.next_look = inf
@@ -247,7 +247,7 @@ class AckDeadlines:
         while wheel.next_passed <= now:
             at, noted = wheel.notes.popleft()
             limits.update(noted)
-        queues: dict[ConsumedDestination, dict[AbstractConsumer, int]] = {}
+        queues: dict[CoreDestination, dict[AbstractConsumer, int]] = {}
         for consumer, number in limits.items():
             if consumer.in_flight:
                 queues.setdefault(consumer.destination, {})[consumer] = number
@@ -259,9 +259,7 @@ class AckDeadlines:
             del late[RETURNED_MAX:]
 
     def _collect_lane(self, lane: LaneState, limits: dict[AbstractConsumer, int], late: list[Delivery]) -> None:
-        """Collect late deliveries of one lane. The lane keeps deliveries in the order of hand-outs, so the oldest come
-        first.
-        """
+        """Collect late deliveries of one lane, which has its deliveries in the order of their hand-outs."""
         waiting = set(limits)
         for delivery in lane.deliveries.values():
             consumer = delivery.consumer

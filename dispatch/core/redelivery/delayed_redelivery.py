@@ -7,7 +7,7 @@ journal, so a delay survives a crash.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....store.environment.clock import SteadyClock
 from ....store.format.times import DUE, NEVER
@@ -22,11 +22,21 @@ RELEASE_BLOCKS: Final = 16
 """Most blocks of a lane that one call releases: up to 8,192 messages, which takes a few milliseconds."""
 
 
+class _UnplacedRun(NamedTuple):
+    """A delayed run whose delay is not in the index yet. Its lane has parked it."""
+
+    lane: LaneState
+    first: int
+    last: int
+    due_at: int
+    """When the delay ends, in the store's time."""
+
+
 class DelayedRedelivery:
     """Messages that came back and are offered again later. The state lock guards it.
 
-    The index keeps their timetable, which is bounded and charged like the rest of the index. RAM holds nothing else of
-    these messages. If the index has no room before a checkpoint, runs of such messages wait here.
+    The index has the time of each, bounded and charged like the rest of the index. RAM has nothing else of these
+    messages. If the index has no room before the next checkpoint, their runs wait here.
     """
 
     def __init__(
@@ -47,13 +57,13 @@ class DelayedRedelivery:
         self._wake_housekeeper = wake_housekeeper
         # When the first waiting message is due, in the store's time. NEVER: no message waits. Read-only for callers.
         self.first_due_ms = NEVER
-        # (lane, first, last, when due) of runs for which the index has no room before a checkpoint.
-        self._unplaced: list[tuple[LaneState, int, int, int]] = []
+        # Runs for which the index has no room before a checkpoint.
+        self._unplaced: list[_UnplacedRun] = []
 
     def restore(self) -> int:
-        """Take over the delays that opening the store found. Return how many messages with a group came back early.
+        """Take over the delays that opening the store found; return how many messages come back at once instead.
 
-        RAM may have no room for all their groups, so those messages come back at once. Requires: the lock.
+        RAM may have no room to halt the groups of all delayed messages. The others come back early. Requires: the lock.
         """
         forgotten = 0
         for number, waiting in list(self._index.delayed.items()):
@@ -75,9 +85,8 @@ class DelayedRedelivery:
     def schedule(self, lane: LaneState, first: int, last: int, due_at: int) -> None:
         """Offer a run again at a later time. RAM holds at most the block of the run meanwhile. Requires: the lock."""
         if self._index.is_nearly_full:
-            lane.parked.add(first, last)
-            lane.parked_for_delay += last - first + 1
-            self._unplaced.append((lane, first, last, due_at))
+            lane.park_for_delay(first, last)
+            self._unplaced.append(_UnplacedRun(lane, first, last, due_at))
             self._wake_housekeeper()
         else:
             self._index.delayed_lane(lane.pending_lane).put(first, last, due_at)
@@ -93,17 +102,9 @@ class DelayedRedelivery:
                 waiting.forget(first, last)
             self._due_times.refresh_due(waiting)
         if self._unplaced:
-            kept: list[tuple[LaneState, int, int, int]] = []
-            for entry in self._unplaced:
-                left = SequenceSet()
-                left.add(entry[1], entry[2])
-                for first, last in gone if entry[0] is lane else ():
-                    first, last = max(first, entry[1]), min(last, entry[2])
-                    if first <= last:
-                        left.remove(first, last)
-                        lane.parked.remove(first, last)
-                        lane.parked_for_delay -= last - first + 1
-                kept += [(entry[0], first, last, entry[3]) for first, last in left]
+            kept: list[_UnplacedRun] = []
+            for run in self._unplaced:
+                kept += _without(run, gone) if run.lane is lane else [run]
             self._unplaced = kept
         self.first_due_ms = self._earliest()
 
@@ -117,14 +118,14 @@ class DelayedRedelivery:
         while waiting is not None and (run := waiting.pending_run(at, BLOCK_MESSAGES)) is not None:
             at = run[1] + 1
             yield run
-        for of, first, last, _ in self._unplaced:
-            if of is lane:
-                yield first, last
+        for unplaced in self._unplaced:
+            if unplaced.lane is lane:
+                yield unplaced.first, unplaced.last
 
     def next_due_ms(self, lane: LaneState) -> int:
         """Return when the first waiting message of a lane is due, in the store's time. NEVER: no message waits."""
         waiting = self._index.delayed.get(lane.pending_lane.number)
-        unplaced = min((entry[3] for entry in self._unplaced if entry[0] is lane), default=NEVER)
+        unplaced = min((run.due_at for run in self._unplaced if run.lane is lane), default=NEVER)
         return min(unplaced, NEVER if waiting is None else waiting.earliest[DUE])
 
     def release_due(self) -> int:
@@ -148,10 +149,21 @@ class DelayedRedelivery:
         """Put the runs for which there was no room into the index."""
         while self._unplaced and not self._index.is_crowded:
             lane, first, last, due_at = self._unplaced.pop()
-            lane.parked.remove(first, last)
-            lane.parked_for_delay -= last - first + 1
+            lane.unpark_delayed(first, last)
             self._index.delayed_lane(lane.pending_lane).put(first, last, due_at)
 
     def _earliest(self) -> int:
-        unplaced = min((entry[3] for entry in self._unplaced), default=NEVER)
+        unplaced = min((run.due_at for run in self._unplaced), default=NEVER)
         return min(unplaced, min((waiting.earliest[DUE] for waiting in self._index.delayed.values()), default=NEVER))
+
+
+def _without(run: _UnplacedRun, gone: SequenceSet) -> list[_UnplacedRun]:
+    """Return the parts of a run that are not gone, and unpark the others."""
+    left = SequenceSet()
+    left.add(run.first, run.last)
+    for gone_first, gone_last in gone:
+        first, last = max(gone_first, run.first), min(gone_last, run.last)
+        if first <= last:
+            left.remove(first, last)
+            run.lane.unpark_delayed(first, last)
+    return [run._replace(first=first, last=last) for first, last in left]

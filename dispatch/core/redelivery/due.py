@@ -1,4 +1,4 @@
-"""DueMessages: when the next message becomes due, asked by takes and by the housekeeper."""
+"""DueMessages: when the next message becomes due. Takes that wait, and the housekeeper, ask it."""
 
 from __future__ import annotations
 

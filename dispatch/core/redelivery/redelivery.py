@@ -1,8 +1,8 @@
 """Redelivery: handle deliveries that did not end with an ack.
 
 The attempt is counted; for a persistent message, in the journal. Then the message waits as long as its policy says and
-is offered again in its place, or it becomes a dead letter after its last attempt. First deliveries cost nothing here: a
-lane to which no message came back has no counts.
+is offered again in its place. After its last attempt it becomes a dead letter instead. A first delivery costs nothing
+here, because a lane to which no message came back has no counts.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class Redelivery:
     def return_from_closed(self, deliveries: Sequence[Delivery], processed: Set[Delivery] | None = None) -> None:
         """Return the deliveries of a closed consumer to their places, at once.
 
-        By default a message that the consumer looked at has had an attempt, which may have been its last one, and the
-        others have not; the policy may say otherwise.
-        processed: the deliveries that had an attempt, whatever was looked at and whatever the policy says.
+        By default a delivery that the host looked at counts as an attempt, which may be the last one; the policy may
+        say otherwise.
+        processed: the deliveries that count as an attempt, whatever the host looked at and the policy says.
         """
         for lane, held in _by_lane(deliveries).items():
             rule = self._policies.redelivery(lane.destination.name)

@@ -1,7 +1,7 @@
-"""Removals: remove messages from the middle of a lane, and make everything that knows them forget them.
+"""Removals: remove messages from the middle of a lane, and make lists, caches, timers and limits forget them.
 
-An ack record says that the messages are gone. Then lists, caches, timers and limits forget them, even if not all
-records could be written.
+An ack record says that the messages are gone. If a record can't be written, the messages of the records before it are
+forgotten all the same.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ACK_RUN_MESSAGES_MAX: Final = (1 << 32) - 1
 class Removals:
     """Removes messages that no consumer holds. The state lock guards it; every method requires it held.
 
-    A delayed message, or a dead letter, can be removed although it can't be handed out. So this class does not ask
-    LaneState.is_free.
+    A delayed message, or a dead letter, can be removed although it can't be handed out. So this class asks whether a
+    message is held, not LaneMessages.is_free.
     """
 
     def __init__(
@@ -98,9 +98,7 @@ class Removals:
         lane.destination.on_room_freed()
 
     def empty_lane(self, lane: LaneState) -> None:
-        """Empty a lane that is about to go, so that senders, loads and deliveries that still know it find nothing in
-        it.
-        """
+        """Empty a lane that ends, so that senders, loads and deliveries that still know it find nothing in it."""
         everything = SequenceSet()
         everything.add(0, max(lane.published_end, lane.pending_lane.next_sequence))
         self._delayed.cancel(lane, everything)
@@ -110,4 +108,4 @@ class Removals:
         caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         for cache in caches:
             cache.end_lane(lane.pending_lane.number)
-        lane.on_ended()
+        lane.on_lane_ended()

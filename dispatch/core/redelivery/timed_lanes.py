@@ -11,7 +11,7 @@ from math import inf
 
 from ....store.format.times import DUE, NEVER, has_times, times_of
 from ..areas.target_area import TargetArea
-from ..model.destination import ConsumedDestination, LaneState
+from ..model.destination import CoreDestination, LaneState
 from ..monitor import Monitor
 from .delayed_redelivery import RELEASE_BLOCKS
 
@@ -63,7 +63,7 @@ class TimedLanes:
             for target in receiving.destination.lists_over(receiving):
                 target.watch_times()
 
-    def forget(self, destination: ConsumedDestination) -> None:
+    def forget(self, destination: CoreDestination) -> None:
         """Drop the lanes of a queue that is deleted. Requires: the lock."""
         for lane in [lane for lane in self._sweep_at if lane.destination is destination]:
             del self._sweep_at[lane]

@@ -21,8 +21,9 @@ from ...core.memory.memory_owners import MemoryOwners
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.message_group_memory import MessageGroupMemory
 from ...core.memory.watermarks import Watermarks
-from ...core.model.destination import DestinationStateParts, LaneStateParts
+from ...core.model.destination import DestinationStateParts
 from ...core.model.lane_reader import LaneReader
+from ...core.model.lane_storage import LaneStateParts
 from ...distribution.distribution_chooser import DistributionChooser
 from ...distribution.distribution_parts import DistributionParts
 from ..curve_watch import CurveWatch

@@ -1,4 +1,4 @@
-"""max_messages and max_bytes of a policy: who is refused, who waits, and who is served first."""
+"""max_messages and max_bytes of a policy: which sends are refused, which wait, and which are served first."""
 
 from __future__ import annotations
 

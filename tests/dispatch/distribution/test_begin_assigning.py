@@ -1,4 +1,4 @@
-"""When a queue's messages begin to be assigned: its rule gives way, honours groups itself, or is not replaced."""
+"""When assigning begins, a queue's distribution is replaced, or stays because it honours groups, or refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers of higher priority get messages as long as their credit goes, the others what is left."""
+"""Consumers of higher priority get messages while they have credit, and the others get the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds back a group is charged and bounded, and outlives the process."""
+"""A message that halts its group is charged within a bound, and still halts it after a restart."""
 
 from __future__ import annotations
 

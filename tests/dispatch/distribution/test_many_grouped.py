@@ -1,4 +1,4 @@
-"""Who gets a new group is found without asking every consumer of the queue."""
+"""The owner of a new group is found without asking every consumer of the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standing back: the loader leaves lists to consumers that never pause, and to nobody else."""
+"""The loader leaves lists to consumers that never pause, and to no others."""
 
 from __future__ import annotations
 

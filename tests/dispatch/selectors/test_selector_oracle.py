@@ -1,4 +1,4 @@
-"""Selectors against slow judges: the definition of LIKE, an interpreter that knows the third value, and any text."""
+"""Selectors against slow oracles: the definition of LIKE, and an interpreter with three truth values; and any text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selectors over slices: a slice that arrives is offered as its messages are that come one by one."""
+"""Selectors over slices: the messages of a slice are offered as messages that come one by one are."""
 
 from __future__ import annotations
 

@@ -279,12 +279,12 @@ def test_what_ram_has_is_not_read_ahead_of_need_because_a_list_has_no_room_for_i
     bay, consumers = lagging(2, "8MiB")
     for consumer in consumers:
         consumer.ack(consumer.take(20))
-    target = next(target for target in bay.lists() if target.is_next_cached)
+    target = next(target for target in bay.lists() if target.lane.is_cached(target.first_to_load))
     with bay.lock:
         holder, free_bytes = bay.budget.holders["browsers"], bay.budget.free_bytes
         assert holder.reserve(free_bytes)
         load = bay.loader.begin(target, is_needed=False)
-        assert load is None and target.is_next_cached
+        assert load is None and target.lane.is_cached(target.first_to_load)
         holder.release(free_bytes)
     assert read_all(bay, consumers) == [list(range(20, BACKLOG))] * 2
 

@@ -1,4 +1,4 @@
-"""The DispatchArea: what is in flight is charged, has an end, and keeps nobody else from getting something."""
+"""The DispatchArea: deliveries in flight are charged and bounded, and other consumers still get messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues that nobody uses are rows: they are opened by whoever uses them, and closed again."""
+"""A queue that is not in use is a row. The first call that uses it opens it, and it is closed again later."""
 
 from __future__ import annotations
 

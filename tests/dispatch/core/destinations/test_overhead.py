@@ -1,4 +1,4 @@
-"""What it costs that destinations and subscriptions exist."""
+"""The charge for destinations and subscriptions, used or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits behind a list is known in order: which of it is in RAM, and where the gaps are."""
+"""A Backlog knows which runs behind a list are in RAM, and where the gaps are."""
 
 from __future__ import annotations
 

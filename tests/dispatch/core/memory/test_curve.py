@@ -1,4 +1,4 @@
-"""The live curve says what a full replay of the same traffic says, for a look now and then."""
+"""The live curve, from samples, agrees with a full replay of the same traffic."""
 
 from __future__ import annotations
 
@@ -185,11 +185,11 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
                 parts = track.direct[limit], rest.kept, rest.waiting - rest.kept
                 assert min(parts) >= -1
                 assert sum(parts) == pytest.approx(track.waiting, abs=1)
-        assert sampler._waiting == pytest.approx(sum(track.waiting for track in tracks), abs=1)
+        assert sampler.waiting == pytest.approx(sum(track.waiting for track in tracks), abs=1)
     assert all(0 <= point.hit_ratio <= 1 for point in sampler.curve().points)
     for track in tracks:
         sampler.drop(track)
-    assert sampler._waiting == pytest.approx(0, abs=1)
+    assert sampler.waiting == pytest.approx(0, abs=1)
     assert sampler.overflowed == pytest.approx([0] * 4, abs=1)
 
 

@@ -1,4 +1,4 @@
-"""What has a charge of its own beside messages: each is there while it costs memory, and gone when it does not."""
+"""Each thing beside messages that takes memory is charged for exactly as long as it exists."""
 
 from __future__ import annotations
 

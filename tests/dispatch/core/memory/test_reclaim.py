@@ -1,4 +1,4 @@
-"""Reclaim: who gives memory back first, how much each keeps, and what stays within a share."""
+"""Reclaim: which lists and caches give memory back first, how much each keeps, and what stays within a share."""
 
 from __future__ import annotations
 

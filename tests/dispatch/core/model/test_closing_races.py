@@ -1,4 +1,4 @@
-"""Queues and topics that are closed while others are about to use them: nobody notices, and nothing is lost."""
+"""Queues and topics that are closed while a call is about to use them: the call goes on, and nothing is lost."""
 
 from __future__ import annotations
 

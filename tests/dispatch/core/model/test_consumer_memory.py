@@ -1,4 +1,4 @@
-"""What consumers cost in RAM: charged from `subscribe` to `close`, and no less than it is."""
+"""Consumers are charged from `subscribe` to `close`, with no less than the RAM that they take."""
 
 from __future__ import annotations
 

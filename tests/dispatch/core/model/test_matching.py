@@ -1,4 +1,4 @@
-"""Judging the messages of a load: what surely does not match goes, and what is damaged is still to be judged."""
+"""Judging the messages of a load: those that surely do not match are left out, damaged ones are judged later."""
 
 from __future__ import annotations
 

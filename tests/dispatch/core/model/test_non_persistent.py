@@ -396,7 +396,7 @@ def test_a_message_that_does_not_verify_costs_itself_alone() -> None:
 
 def test_what_comes_back_is_kept_where_no_cache_takes_it() -> None:
     store = SimulatedBay(memory_limit="8MiB")
-    store.memories.common.pending_cache._share_bytes = 0
+    store.memories.common.pending_cache.resize(0)
     sent = send(store, 10)
     with store.queue().subscribe() as consumer:
         consumer.nack(consumer.take(10))

@@ -1,4 +1,4 @@
-"""Back-off: what came back waits in its place, longer each time, and nothing else waits for it."""
+"""Back-off: a message that came back waits in its place, longer each time, and no other message waits for it."""
 
 from __future__ import annotations
 

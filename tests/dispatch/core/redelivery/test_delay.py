@@ -1,4 +1,4 @@
-"""Delay on send: a message is handed out when it is due, in its place, and holds nobody back until then."""
+"""Delay on send: a message is handed out when it is due, in its place, and no other message waits for it."""
 
 from __future__ import annotations
 
