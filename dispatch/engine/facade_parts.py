@@ -22,7 +22,7 @@ from ..core.redelivery.deadlines import AckDeadlines
 from ..host_properties import StoreProperties
 from ..loading.eager import EagerLoader
 from ..producer.sender_parts import SenderParts
-from ..topics.registry import TopicRegistry
+from ..topics.topic_registry import TopicRegistry
 from ..topics.retained_messages import RetainedMessages
 from ..topics.subscriptions.patterns import PatternRegistry
 from ..topics.subscriptions.subscription_admin import SubscriptionAdmin

@@ -20,7 +20,7 @@ from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
-from ..topics.fan_out import FanOut
+from ..topics.state.fan_out import FanOut
 from .batching import Batch
 from .sender_parts import SenderParts
 from .slice_writer import ids_of

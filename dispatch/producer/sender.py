@@ -28,7 +28,7 @@ from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
 from ..core.model.lifecycle import Lifecycle
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
-from ..topics.fan_out import FanOut
+from ..topics.state.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .batching import Batch, Batching
 from .encoding import as_bytes, encoded_headers, encoded_message, encoded_properties

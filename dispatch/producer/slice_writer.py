@@ -16,7 +16,7 @@ from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
-from ..topics.fan_out import FanOut
+from ..topics.state.fan_out import FanOut
 
 _THREE_DIGITS: Final = [f"{number:03}" for number in range(1000)]
 

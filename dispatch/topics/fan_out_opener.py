@@ -8,8 +8,8 @@ from ..core.destinations.overhead import FAN_OUT_BYTES, DestinationOverhead
 from ..core.model.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
-from .fan_out import FanOut
-from .topic_state import TopicState
+from .state.fan_out import FanOut
+from .state.topic_state import TopicState
 
 
 class FanOutOpener:

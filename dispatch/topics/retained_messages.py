@@ -16,8 +16,8 @@ from ...store.writers.property_writer import PropertyWriter
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from .fan_out_opener import FanOutOpener
-from .subscription_state import SubscriptionState
-from .topic_state import TopicState
+from .state.subscription_state import SubscriptionState
+from .state.topic_state import TopicState
 
 logger = LateLogger("forebay.dispatch")
 

@@ -10,14 +10,14 @@ from ..consumer.options import ConsumerOptions
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
-from .registry import TopicRegistry
+from .topic_registry import TopicRegistry
 from .retained_messages import RetainedMessages
-from .subscription_state import SubscriptionState
+from .state.subscription_state import SubscriptionState
 from .subscriptions.cursors import SeekTarget, within
-from .subscriptions.open_subscriptions import OpenSubscriptions
+from .subscriptions.subscription_registry import SubscriptionRegistry
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
-from .topic_state import TopicState
+from .state.topic_state import TopicState
 
 
 class TopicConsumerFactory:
@@ -31,7 +31,7 @@ class TopicConsumerFactory:
         confirmer: Confirmer,
         consumers: ConsumerFactory,
         topics: TopicRegistry,
-        subscriptions: OpenSubscriptions,
+        subscription_registry: SubscriptionRegistry,
         patterns: PatternRegistry,
         retained: RetainedMessages,
         admin: SubscriptionAdmin,
@@ -41,7 +41,7 @@ class TopicConsumerFactory:
         self._confirmer = confirmer
         self._consumers = consumers
         self._topics = topics
-        self._subscriptions = subscriptions
+        self._subscription_registry = subscription_registry
         self._patterns = patterns
         self._retained = retained
         self._admin = admin
@@ -90,7 +90,7 @@ class TopicConsumerFactory:
         subscription is as if that consumer had closed.
         """
         if subscription not in subscription.topic.online:
-            self._subscriptions.go_online(subscription, is_shared=is_shared)
+            self._subscription_registry.go_online(subscription, is_shared=is_shared)
         try:
             return self._consumers.attach(subscription, options)
         except ForebayError:
@@ -101,7 +101,7 @@ class TopicConsumerFactory:
         """Record a subscription, which is not synced yet. Requires: the lock."""
         subscriber = self._writer.subscribe(topic.number, name, _text(selector))
         subscription = SubscriptionState(topic, subscriber, selector)
-        self._subscriptions.begin(subscription)
+        self._subscription_registry.begin(subscription)
         return subscription
 
     def read(self, topic: TopicState, target: SeekTarget, options: ConsumerOptions) -> Consumer:
@@ -113,7 +113,7 @@ class TopicConsumerFactory:
             subscriber = self._writer.subscribe(topic.number, None, _text(options.selector))
             self._writer.seek(subscriber, within(firsts, topic_lanes))
             subscription = SubscriptionState(topic, subscriber, options.selector)
-            self._subscriptions.begin(subscription)
+            self._subscription_registry.begin(subscription)
             subscription.is_reader = True
             consumer = self._attach(subscription, options, is_shared=False)
             journal_end = self._confirmer.journal_end

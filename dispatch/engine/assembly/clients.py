@@ -19,7 +19,7 @@ from ...producer.lifetimes import Lifetimes
 from ...producer.sender_parts import SenderParts
 from ...producer.slice_writer import SliceWriter
 from ...producer.space_lines import SpaceLines
-from ...topics.newest_per_key import KeyMemory
+from ...topics.eviction.latest_per_key import KeyMemory
 from ...topics.topic_layer import TopicLayer, make_topic_layer
 from .areas import AreaLayer
 from .core import CoreLayer

@@ -23,10 +23,10 @@ from ...core.model.destination import DestinationStateParts, LaneState, Selector
 from ...core.model.persistent_lane_state import PersistentLaneState
 from ...distribution.pattern import PatternDistribution
 from ...selectors.selector import Selector
-from ..selector_matches import SelectorMatches, SubscriptionSelectorGroup
-from ..subscription_state import SubscriptionState
-from ..topic_state import TopicState
-from .open_subscriptions import OpenSubscriptions
+from ..state.selector_matches import SelectorMatches, SubscriptionSelectorGroup
+from ..state.subscription_state import SubscriptionState
+from ..state.topic_state import TopicState
+from .subscription_registry import SubscriptionRegistry
 
 
 class PatternRegistry:
@@ -37,17 +37,17 @@ class PatternRegistry:
         target_lists: TargetLists,
         destination_state_parts: DestinationStateParts,
         writer: SubscriptionWriter,
-        subscriptions: OpenSubscriptions,
+        subscription_registry: SubscriptionRegistry,
     ) -> None:
         self._target_lists = target_lists
         self._destination_state_parts = destination_state_parts
         self._writer = writer
-        self._subscriptions = subscriptions
+        self._subscription_registry = subscription_registry
         self._selectors: dict[PatternState, Selector | None] = {}
 
     def make_state(self, pattern: str) -> PatternState:
         """Return a new state for a pattern, which refuses sends and may get a consumer."""
-        return PatternState(self._destination_state_parts, pattern, self, self._subscriptions.selector_matches)
+        return PatternState(self._destination_state_parts, pattern, self, self._subscription_registry.selector_matches)
 
     def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
         """Let new topics join a pattern from now on, because the pattern has a consumer. Requires: the lock."""
@@ -75,8 +75,8 @@ class PatternRegistry:
         subscriber = self._writer.subscribe(topic.number, None, text)
         subscription = PatternTopicState(topic, subscriber, selector, pattern_state)
         pattern_state.add_topic(subscription)
-        self._subscriptions.begin(subscription)
-        self._subscriptions.go_online(subscription, is_shared=False)
+        self._subscription_registry.begin(subscription)
+        self._subscription_registry.go_online(subscription, is_shared=False)
         self._target_lists.ensure_selector_group(subscription, selector)
 
 

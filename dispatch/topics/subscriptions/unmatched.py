@@ -24,7 +24,7 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.monitor import Monitor, in_sections
-from ..subscription_state import SubscriptionLaneState, SubscriptionState
+from ..state.subscription_state import SubscriptionLaneState, SubscriptionState
 
 READ_RUN_MESSAGES_MAX: Final = 512
 READ_RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2

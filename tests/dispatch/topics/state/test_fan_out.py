@@ -18,7 +18,7 @@ from waiting_senders import Woken
 
 from forebay import Consumer, DestinationPolicy, Message, StateError, StoreFull, Topic
 from forebay.cache.spill.spill_account import AHEAD_BYTES, REFERENCES_BYTES
-from forebay.dispatch.topics.arrivals import SPARE_RUNS
+from forebay.dispatch.topics.eviction.arrival_order import SPARE_RUNS
 from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 
 KIB = 1024

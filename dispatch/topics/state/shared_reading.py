@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ...cache.accounting.charge import OVERHEAD_BYTES
-from ...cache.messages.message_memory import MessageMemory
-from ...cache.messages.shared_cache import SharedCache
-from ...store.numbering import UNLIMITED
-from ...store.stored_message import StoredMessage
-from ..core.model.destination import TargetList
-from ..core.model.load import Load
+from ....cache.accounting.charge import OVERHEAD_BYTES
+from ....cache.messages.message_memory import MessageMemory
+from ....cache.messages.shared_cache import SharedCache
+from ....store.numbering import UNLIMITED
+from ....store.stored_message import StoredMessage
+from ...core.model.destination import TargetList
+from ...core.model.load import Load
 
 SHARED_LIST_BYTES: Final = (1024, 128 * 1024)
 """Least and most bytes that a list holds if other subscriptions of the topic are read too."""

@@ -11,7 +11,7 @@ from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, DestinationPolicy, Message, SettingsError
-from forebay.dispatch.topics.newest_per_key import SPARE_PLACES
+from forebay.dispatch.topics.eviction.latest_per_key import SPARE_PLACES
 
 
 def limited(most: int = 8, eviction: Any = "oldest", **fields: Any) -> SimulatedBay:

@@ -18,10 +18,10 @@ from ...config.policy import Eviction
 from ...core.model.destination import LaneState
 from ...core.model.non_persistent_lane_state import NonPersistentLaneState
 from ...core.redelivery.removal import Removals
-from ..arrivals import ArrivalOrder, Run
-from ..newest_per_key import KeyMemory, NewestPerKey, Place, key_of
-from ..selector_matches import SelectorMatches
-from ..subscription_state import EvictionRule, SubscriptionLaneState, SubscriptionState
+from .arrival_order import ArrivalOrder, Run
+from .latest_per_key import KeyMemory, LatestPerKey, Place, key_of
+from ..state.selector_matches import SelectorMatches
+from ..state.subscription_state import EvictionRule, SubscriptionLaneState, SubscriptionState
 
 SLACK: Final = 8
 """Evictions are batched: they begin once the messages above the limit are more than 1/SLACK of the limit."""
@@ -68,7 +68,7 @@ class Evictor(EvictionRule):
 
     def _note_key(self, key: bytes, subscription: SubscriptionState, place: Place) -> None:
         if subscription.latest is None:
-            subscription.latest = NewestPerKey(self._keys)
+            subscription.latest = LatestPerKey(self._keys)
         subscription.latest.note(key, place)
 
     def note_keys(

@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from ...store.format.state_record import TOPIC
-from ...store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
-from ...store.index.destination_lane import DestinationLane
-from ...store.index.subscription_table import CURSOR_BYTES
-from ...store.index.subscriptions import Subscriber, Subscriptions
-from ...store.index.topic_lane import TopicLane
-from ...store.message_store import MessageStore
-from ...store.state.property_table import PropertyTable
-from ...store.stored_message import StoredMessage
-from ..core.destinations.overhead import FAN_OUT_BYTES
-from ..core.model.counting import EarlierCounts
-from ..core.model.destination import LANE_STATE_BYTES, DestinationStateParts, LaneState
-from ..core.model.persistent_lane_state import PersistentLaneState
+from ....store.format.state_record import TOPIC
+from ....store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
+from ....store.index.destination_lane import DestinationLane
+from ....store.index.subscription_table import CURSOR_BYTES
+from ....store.index.subscriptions import Subscriber, Subscriptions
+from ....store.index.topic_lane import TopicLane
+from ....store.message_store import MessageStore
+from ....store.state.property_table import PropertyTable
+from ....store.stored_message import StoredMessage
+from ...core.destinations.overhead import FAN_OUT_BYTES
+from ...core.model.counting import EarlierCounts
+from ...core.model.destination import LANE_STATE_BYTES, DestinationStateParts, LaneState
+from ...core.model.persistent_lane_state import PersistentLaneState
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
     SubscribedTopicState,
     SubscriptionLaneState,
-    SubscriptionRegistry,
+    AbstractSubscriptionRegistry,
     SubscriptionState,
 )
 
@@ -52,7 +52,7 @@ class TopicState(SubscribedTopicState):
         name: str,
         subscribers: Subscriptions,
         evictor: EvictionRule | None,
-        registry: SubscriptionRegistry,
+        registry: AbstractSubscriptionRegistry,
         properties: PropertyTable,
     ) -> None:
         """Make the state of a topic without messages.
@@ -180,7 +180,7 @@ class TopicState(SubscribedTopicState):
 
     def _slowest(self, size: Callable[[LaneState], int]) -> int:
         lanes_of_fan_outs = (
-            [lane for each in self.subscriptions() if (lane := each.non_persistent_lanes[at])] for at in self.fan_outs
+            [lane for each in self.open_subscriptions() if (lane := each.non_persistent_lanes[at])] for at in self.fan_outs
         )
         return sum(max(map(size, lanes), default=0) for lanes in lanes_of_fan_outs)
 
@@ -203,7 +203,7 @@ class TopicLaneState(PersistentLaneState):
     def receiving_lanes(self) -> Iterator[LaneState]:
         """Yield this lane, and its part in each subscription that is read or has state in RAM."""
         yield self
-        for subscription in self.topic.subscriptions():
+        for subscription in self.topic.open_subscriptions():
             receiving = subscription.lanes[self.pending_lane.priority]
             if receiving is not None:
                 yield receiving

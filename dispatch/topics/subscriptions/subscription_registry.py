@@ -1,4 +1,4 @@
-"""OpenSubscriptions: begin a subscription, bring it online and offline, and end it.
+"""SubscriptionRegistry: begin a subscription, bring it online and offline, and end it.
 
 The topic's state has its subscriptions, and this module changes them. A subscription without a name has no records, so
 a crash ends it. For a durable subscription, the store keeps its place and its acks.
@@ -20,9 +20,9 @@ from ...core.monitor import Monitor
 from ...core.redelivery.removal import Removals
 from ...core.redelivery.timed_lanes import TimedLanes
 from ...selectors.selector import compile_selector
-from ..selector_matches import SelectorMatches
-from ..subscription_state import SubscriptionRegistry, SubscriptionState
-from ..topic_state import TopicState
+from ..state.selector_matches import SelectorMatches
+from ..state.subscription_state import AbstractSubscriptionRegistry, SubscriptionState
+from ..state.topic_state import TopicState
 from .unmatched import UnmatchedAcker
 from .unrecorded import UnrecordedStore
 
@@ -34,7 +34,7 @@ ACKER_STEPS: Final = 16
 """Steps of the acker in one call, so that other tasks of the housekeeper are not late."""
 
 
-class OpenSubscriptions(SubscriptionRegistry):
+class SubscriptionRegistry(AbstractSubscriptionRegistry):
     """Begins and ends subscriptions in dispatch. The state lock guards it."""
 
     def __init__(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...store.format.record import RecordDamaged
-from ...store.message import HeaderValue
-from ...store.stored_message import StoredMessage
-from ..core.model.contracts import MessageSource
-from ..core.model.delivery import LaneMessages
-from ..core.model.destination import SelectorGroup
-from ..core.model.matching import values_of
-from ..selectors.selector import FIELD_NAMES, Selector
+from ....store.format.record import RecordDamaged
+from ....store.message import HeaderValue
+from ....store.stored_message import StoredMessage
+from ...core.model.contracts import MessageSource
+from ...core.model.delivery import LaneMessages
+from ...core.model.destination import SelectorGroup
+from ...core.model.matching import values_of
+from ...selectors.selector import FIELD_NAMES, Selector
 
 NOBODY: Final = -1
 

@@ -14,27 +14,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...cache.accounting.charge import charge_of_size
-from ...store.format.state_record import TOPIC
-from ...store.index.subscriptions import Subscriber, Subscriptions
-from ...store.index.topic_lane import SubscriptionLane
-from ...store.journal.regions import Region
-from ...store.numbering import BEHIND_ALL, UNLIMITED
-from ...store.stored_message import StoredMessage
-from ...store.structures.sequence_set import SequenceSet
-from ..core.destinations.destination_state import DestinationState, NamedDestinationState
-from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
-from ..core.model.contracts import BackingStore
-from ..core.model.counting import DestinationTotals
-from ..core.model.delivery import LaneMessages
-from ..core.model.destination import DestinationStateParts, LaneState, SelectorGroup, TargetList
-from ..core.model.load import Load
-from ..core.model.matching import SelectorMatcher
-from ..core.model.non_persistent_lane_state import NonPersistentLaneState
-from ..core.model.persistent_lane_state import PersistentLaneState
-from ..selectors.selector import Selector
-from .arrivals import ArrivalOrder
-from .newest_per_key import NewestPerKey
+from ....cache.accounting.charge import charge_of_size
+from ....store.format.state_record import TOPIC
+from ....store.index.subscriptions import Subscriber, Subscriptions
+from ....store.index.topic_lane import SubscriptionLane
+from ....store.journal.regions import Region
+from ....store.numbering import BEHIND_ALL, UNLIMITED
+from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
+from ...core.destinations.destination_state import DestinationState, NamedDestinationState
+from ...core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
+from ...core.model.contracts import BackingStore
+from ...core.model.counting import DestinationTotals
+from ...core.model.delivery import LaneMessages
+from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup, TargetList
+from ...core.model.load import Load
+from ...core.model.matching import SelectorMatcher
+from ...core.model.non_persistent_lane_state import NonPersistentLaneState
+from ...core.model.persistent_lane_state import PersistentLaneState
+from ...selectors.selector import Selector
+from ..eviction.arrival_order import ArrivalOrder
+from ..eviction.latest_per_key import LatestPerKey
 from .selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from .shared_reading import SharedReading, mean_charge_bytes
 
@@ -72,7 +72,7 @@ class EvictionRule(ABC):
         """Apply the rule to messages first to last, which have just come. Those before `end` were admitted."""
 
 
-class SubscriptionRegistry(ABC):
+class AbstractSubscriptionRegistry(ABC):
     """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
 
     unrecorded: BackingStore[SubscriptionLane, Region]
@@ -100,7 +100,7 @@ class SubscribedTopicState(NamedDestinationState):
         name: str,
         subscribers: Subscriptions,
         evictor: EvictionRule | None,
-        registry: SubscriptionRegistry,
+        registry: AbstractSubscriptionRegistry,
     ) -> None:
         """Make the state of a topic of which no subscription is read.
 
@@ -192,7 +192,7 @@ class SubscribedTopicState(NamedDestinationState):
                 fronts += [target.first_to_load for target in subscription.lists_over(lane)]
         return fronts
 
-    def subscriptions(self) -> list[SubscriptionState]:
+    def open_subscriptions(self) -> list[SubscriptionState]:
         """Return the subscriptions that are read or have state in RAM; kept durable ones are first."""
         return [*dict.fromkeys((*self.kept.values(), *self.online))]
 
@@ -329,7 +329,7 @@ class SubscriptionState(DestinationState):
         # Whether Topic.reader made it, to begin at a chosen place.
         self.is_reader = False
         # Set if the policy evicts by key.
-        self.latest: NewestPerKey | None = None
+        self.latest: LatestPerKey | None = None
         # Set if the policy evicts waiting messages.
         self.arrivals: ArrivalOrder | None = None
         # Whether its consumers share the messages, so that further consumers may join.

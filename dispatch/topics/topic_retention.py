@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ....store.environment.late_log import LateLogger
-from ....store.errors import StoreFull
-from ....store.index.subscriptions import SUBSCRIBER_BYTES
-from ....store.maintenance.trimmer import RetentionRule, Trimmer
-from ....store.writers.subscription_writer import SubscriptionWriter
-from ...config.policies import Policies
-from ...core.destinations.overhead import DestinationOverhead
-from ...core.monitor import Monitor
-from ..topic_state import TopicState
+from ...store.environment.late_log import LateLogger
+from ...store.errors import StoreFull
+from ...store.index.subscriptions import SUBSCRIBER_BYTES
+from ...store.maintenance.trimmer import RetentionRule, Trimmer
+from ...store.writers.subscription_writer import SubscriptionWriter
+from ..config.policies import Policies
+from ..core.destinations.overhead import DestinationOverhead
+from ..core.monitor import Monitor
+from .state.topic_state import TopicState
 
 logger = LateLogger("forebay.dispatch")
 

@@ -1,4 +1,4 @@
-"""NewestPerKey: find messages that wait for one subscriber and are not the newest of their key.
+"""LatestPerKey: find messages that wait for one subscriber and are not the newest of their key.
 
 A key is a message's group or one of its headers. Memory grows with the messages that wait: a digest and two places for
 each key, and a place for each older message. If memory_limit has no room, the oldest places are forgotten, and their
@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from ...cache.accounting.budget import Holder
-from ...store.format.message_properties import decode_properties, group_of
-from ..core.model.destination import LaneState
+from ....cache.accounting.budget import Holder
+from ....store.format.message_properties import decode_properties, group_of
+from ...core.model.destination import LaneState
 
 GROUP: Final = "JMSXGroupID"
 DIGEST_BYTES: Final = 16
@@ -53,7 +53,7 @@ class KeyMemory:
         return self.holder.reserve(charge_bytes)
 
 
-class NewestPerKey:
+class LatestPerKey:
     """The newest message of each key in one subscription. The state lock guards it."""
 
     def __init__(self, keys: KeyMemory) -> None:

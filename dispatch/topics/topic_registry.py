@@ -19,12 +19,12 @@ from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYT
 from ..core.model.destination import CoreConsumer, DestinationStateParts
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
-from .newest_per_key import KeyMemory
-from .retention.eviction import Evictor
-from .retention.topic_retention import TopicRetention
-from .subscription_state import SubscriptionRegistry, SubscriptionState
+from .eviction.latest_per_key import KeyMemory
+from .eviction.evictor import Evictor
+from .topic_retention import TopicRetention
+from .state.subscription_state import AbstractSubscriptionRegistry, SubscriptionState
 from .subscriptions.patterns import PatternRegistry
-from .topic_state import TopicState
+from .state.topic_state import TopicState
 
 
 class TopicMaker:
@@ -35,7 +35,7 @@ class TopicMaker:
         *,
         destination_state_parts: DestinationStateParts,
         subscribers: Subscriptions,
-        subscriptions: SubscriptionRegistry,
+        subscription_registry: AbstractSubscriptionRegistry,
         properties: PropertyTable,
         removals: Removals,
         policies: Policies,
@@ -48,7 +48,7 @@ class TopicMaker:
         """
         self._destination_state_parts = destination_state_parts
         self._subscribers = subscribers
-        self._subscriptions = subscriptions
+        self._subscription_registry = subscription_registry
         self._properties = properties
         self._removals = removals
         self._policies = policies
@@ -66,7 +66,7 @@ class TopicMaker:
             name,
             self._subscribers,
             evictor,
-            self._subscriptions,
+            self._subscription_registry,
             self._properties,
         )
 

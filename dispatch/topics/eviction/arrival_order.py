@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ...store.numbering import BLOCK_MESSAGES
-from ..core.model.destination import LaneState
+from ....store.numbering import BLOCK_MESSAGES
+from ...core.model.destination import LaneState
 
 SPARE_RUNS: Final = 64
 
