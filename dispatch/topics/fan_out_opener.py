@@ -13,7 +13,7 @@ from .state.topic_state import TopicState
 
 
 class FanOutOpener:
-    """The destinations of non-persistent messages of topics. The state lock guards it."""
+    """Makes the FanOuts of topics. The state lock guards it."""
 
     def __init__(
         self,
@@ -42,5 +42,5 @@ class FanOutOpener:
     def ensure_locked(self, topic: TopicState, priority: int) -> FanOut:
         """Return the FanOut of one priority of a topic, even if memory has no room. Requires: the lock."""
         if priority not in topic.fan_outs:
-            topic.fan_outs[priority] = FanOut(self._lanes, self._overflow, self._removals, topic, priority)
+            topic.add_fan_out(FanOut(self._lanes, self._overflow, self._removals, topic, priority))
         return topic.fan_outs[priority]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from ...store.errors import TransactionError
 from ...store.writers.destination_writer import DestinationWriter
 from ..core.confirmer import Confirmer
-from ..core.model.lifecycle import Lifecycle
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction_registry import TransactionRegistry
@@ -58,15 +57,16 @@ class TopicAdmin:
         """
         if not topic.is_open:
             return
-        subscriptions, durable = topic.open_subscriptions(), topic.durable_numbers
-        if self._transactions.use_destinations({topic.number, *durable, *(each.number for each in subscriptions)}):
+        open_subscriptions, durable = topic.open_subscriptions(), topic.durable_numbers
+        if self._transactions.use_destinations({topic.number, *durable, *(each.number for each in open_subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
-        unread = self._subscription_registry.unread(durable, {subscription.number for subscription in topic.kept.values()})
+        kept = {subscription.number for subscription in topic.kept.values()}
+        unread = self._subscription_registry.unread(durable, kept)
         self._writer.delete(topic.number)
         self._subscription_registry.forget_later(topic.memory, unread)
-        topic.lifecycle = Lifecycle.DELETED
+        topic.mark_deleted()
         self._topics.remove(topic)
-        for subscription in subscriptions:
+        for subscription in open_subscriptions:
             self._subscription_registry.delete(subscription)
         topic.end_admission()
         for lane in topic.all_lanes():

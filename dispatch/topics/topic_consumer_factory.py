@@ -112,9 +112,8 @@ class TopicConsumerFactory:
             self._consumers.require_room((topic,), options)
             subscriber = self._writer.subscribe(topic.number, None, _text(options.selector))
             self._writer.seek(subscriber, within(firsts, topic_lanes))
-            subscription = SubscriptionState(topic, subscriber, options.selector)
+            subscription = SubscriptionState(topic, subscriber, options.selector, is_reader=True)
             self._subscription_registry.begin(subscription)
-            subscription.is_reader = True
             consumer = self._attach(subscription, options, is_shared=False)
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)

@@ -154,4 +154,5 @@ class TopicRegistry(DestinationRegistry[TopicState]):
     @property
     def keys_charge(self) -> int:
         """What the places of "latest_per_key" should be charged, computed anew. Requires: the lock."""
-        return sum(each.latest.charge_bytes for each in self.online() if each.latest is not None)
+        evictors = (topic.evictor for topic in self.by_name.values())
+        return sum(evictor.keys_charge_bytes for evictor in evictors if evictor is not None)

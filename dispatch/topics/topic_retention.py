@@ -68,7 +68,8 @@ class TopicRetention:
         """
         policy = self._policies.of(topic.name)
         rule = RetentionRule(policy.retain_seconds, policy.retain_size_bytes) if policy.retains else None
-        begins, topic.wants_retention = topic.retention is None, rule is not None
+        begins = topic.retention is None
+        topic.want_retention(is_wanted=rule is not None)
         self._postponed.pop(topic, None)
         try:
             if rule is not None and begins:

@@ -145,7 +145,8 @@ class FanOut:
             buffer.arriving = None
         self.sent_bytes += len(properties) + len(body)
         if evictor is not None:
-            topic.evicted += evicted
+            if evicted:
+                topic.count_evicted(evicted)
             evictor.on_fan_out(given, message)
         return sequence
 

@@ -17,24 +17,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from ....cache.accounting.charge import charge_of_size
 from ....store.format.state_record import TOPIC
 from ....store.index.subscriptions import Subscriber, Subscriptions
-from ....store.index.topic_lane import SubscriptionLane
+from ....store.index.topic_lane import NO_RECORD, SubscriptionLane
 from ....store.journal.regions import Region
 from ....store.numbering import BEHIND_ALL, UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
-from ...core.destinations.destination_state import DestinationState, NamedDestinationState
+from ...core.destinations.destination_state import NO_LANES, DestinationState, NamedDestinationState
 from ...core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
 from ...core.model.contracts import BackingStore
 from ...core.model.counting import DestinationTotals
 from ...core.model.delivery import LaneMessages
 from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup, TargetList
+from ...core.model.lifecycle import Lifecycle
 from ...core.model.load import Load
 from ...core.model.matching import SelectorMatcher
 from ...core.model.non_persistent_lane_state import NonPersistentLaneState
 from ...core.model.persistent_lane_state import PersistentLaneState
 from ...selectors.selector import Selector
-from ..eviction.arrival_order import ArrivalOrder
-from ..eviction.latest_per_key import LatestPerKey
 from .selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from .shared_reading import SharedReading, mean_charge_bytes
 
@@ -64,12 +63,21 @@ class EvictionRule(ABC):
     ) -> None:
         """Note the keys of arriving messages. selector_matches: those of the topic.
 
-        For each subscriber that wants a message, it is now the newest of its key.
+        Each message becomes the latest of its key for every subscriber whose selector it matches.
         """
 
     @abstractmethod
     def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
-        """Apply the rule to messages first to last, which have just come. Those before `end` were admitted."""
+        """Apply the rule to the messages `first` to `last`, which have just come. Those before `end` were admitted."""
+
+    @abstractmethod
+    def forget(self, subscription: SubscriptionState) -> None:
+        """Forget what the rule remembers of a subscriber, because its subscription has ended."""
+
+    @property
+    @abstractmethod
+    def keys_charge_bytes(self) -> int:
+        """What the keys that the rule remembers should be charged, computed anew. O(subscribers)."""
 
 
 class AbstractSubscriptionRegistry(ABC):
@@ -158,10 +166,28 @@ class SubscribedTopicState(NamedDestinationState):
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def keep(self, subscription: SubscriptionState) -> SubscriptionState:
-        """Keep the state of a durable subscription until `leave`; return it."""
+        """Keep the state of a durable subscription until `drop_kept`; return it."""
         subscription.charge()
         self.kept[subscription.subscriber.facts.name] = subscription
         return subscription
+
+    def drop_kept(self, name: str) -> None:
+        """Keep the state of a durable subscription no longer. It does nothing if the topic does not keep it."""
+        self.kept.pop(name, None)
+
+    def take_online(self, subscription: SubscriptionState) -> None:
+        """Give a subscription the messages that arrive from now on, because its first consumer comes."""
+        self.online[subscription] = None
+        if len(self.online) == 2:
+            self.note_neighbours()
+
+    def take_offline(self, subscription: SubscriptionState) -> None:
+        """Give a subscription no more arriving messages, because its last consumer is closed."""
+        del self.online[subscription]
+
+    def count_evicted(self, messages: int) -> None:
+        """Count messages that one slow subscriber has lost."""
+        self.evicted += messages
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state to report for each durable subscription, by name."""
@@ -228,6 +254,12 @@ class SubscriptionLaneState(PersistentLaneState):
         self.examined = 0
         if subscription.selector is not None:
             self.unmatched = SequenceSet()
+
+    def remove_unseen(self, first: int, last: int) -> int:
+        """Remove messages that were just stored and that the subscriber never sees; return how many."""
+        removed = self.subscription_lane.remove(first, last, NO_RECORD)
+        self.published_end = last + 1
+        return removed
 
     def leave_shared(self) -> None:
         """Forget the lane of the topic: the reference would keep the topic in RAM until a garbage collection."""
@@ -308,8 +340,6 @@ class SubscriptionState(DestinationState):
         "selector",
         "matcher",
         "is_reader",
-        "latest",
-        "arrivals",
         "is_shared",
         "is_charged",
     )
@@ -318,7 +348,18 @@ class SubscriptionState(DestinationState):
     kind = TOPIC
     keeps_message_groups = False
 
-    def __init__(self, topic: SubscribedTopicState, subscriber: Subscriber, selector: Selector | None) -> None:
+    def __init__(
+        self,
+        topic: SubscribedTopicState,
+        subscriber: Subscriber,
+        selector: Selector | None,
+        *,
+        is_reader: bool = False,
+    ) -> None:
+        """Make the state of a subscription that nobody reads yet.
+
+        subscriber: the store's part of the subscription. is_reader: Topic.reader makes it, to begin at a chosen place.
+        """
         super().__init__(topic.parts, subscriber.facts.number, topic.name)
         self.topic = topic
         self.subscriber = subscriber
@@ -326,12 +367,7 @@ class SubscriptionState(DestinationState):
         self.limits = topic.limits  # a message that is settled here may make room for the topic's senders
         # Judges messages for the selector, even while no consumer reads.
         self.matcher = SelectorMatcher(selector) if selector is not None else None
-        # Whether Topic.reader made it, to begin at a chosen place.
-        self.is_reader = False
-        # Set if the policy evicts by key.
-        self.latest: LatestPerKey | None = None
-        # Set if the policy evicts waiting messages.
-        self.arrivals: ArrivalOrder | None = None
+        self.is_reader = is_reader
         # Whether its consumers share the messages, so that further consumers may join.
         self.is_shared = False
         # Whether it is charged, because it is read or has state in RAM.
@@ -385,6 +421,11 @@ class SubscriptionState(DestinationState):
         assert isinstance(lane, SubscriptionLaneState)
         return lane
 
+    def begin_reading(self, *, is_shared: bool) -> None:
+        """Charge for this object, because the first consumer comes. is_shared: further consumers may join it."""
+        self.is_shared = is_shared
+        self.charge()
+
     def open_lanes(self) -> Iterator[SubscriptionLaneState]:
         """Open all its lanes, with the messages that were published while it had no consumer."""
         for topic_lane_state in self.topic.all_lanes():
@@ -399,9 +440,9 @@ class SubscriptionState(DestinationState):
             self.parts.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
 
     def discard_cached(self) -> None:
-        """Make the caches forget a subscription that has ended."""
-        if self.latest is not None:
-            self.latest.close()
+        """Make the caches and the eviction rule forget a subscription that has ended."""
+        if self.topic.evictor is not None:
+            self.topic.evictor.forget(self)
         self.note_unused()
         caches = self.memory.pending_cache, self.memory.head_queue_cache
         for pending_lane in filter(None, self.subscriber.lanes):
@@ -416,6 +457,14 @@ class SubscriptionState(DestinationState):
         if self.is_charged:
             self.is_charged = False
             self.parts.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
+
+    def drop_persistent_lanes(self) -> None:
+        """Forget the lanes of persistent messages, because the cursor has moved. The next consumer makes them anew."""
+        self.lanes = NO_LANES
+
+    def mark_deleted(self) -> None:
+        """Mark it as deleted, so that a rollback of a transaction that holds its deliveries gives them to nobody."""
+        self.lifecycle = Lifecycle.DELETED
 
     def clear(self) -> None:
         """Forget everything, because the subscription has ended.

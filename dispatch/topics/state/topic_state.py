@@ -20,6 +20,7 @@ from ....store.stored_message import StoredMessage
 from ...core.destinations.overhead import FAN_OUT_BYTES
 from ...core.model.counting import EarlierCounts
 from ...core.model.destination import LANE_STATE_BYTES, DestinationStateParts, LaneState
+from ...core.model.lifecycle import Lifecycle
 from ...core.model.persistent_lane_state import PersistentLaneState
 from .fan_out import FanOut
 from .subscription_state import (
@@ -140,6 +141,18 @@ class TopicState(SubscribedTopicState):
     def pools(self) -> Iterable[tuple[int, int]]:
         """Return number and next sequence of each pool in which subscriptions share non-persistent messages."""
         return [(fan_out.pool_number, fan_out.next_sequence) for fan_out in self.fan_outs.values()]
+
+    def want_retention(self, *, is_wanted: bool) -> None:
+        """Note whether the policy keeps messages that no subscription needs."""
+        self.wants_retention = is_wanted
+
+    def add_fan_out(self, fan_out: FanOut) -> None:
+        """Give the non-persistent messages of a priority to subscriptions through this FanOut from now on."""
+        self.fan_outs[fan_out.priority] = fan_out
+
+    def mark_deleted(self) -> None:
+        """Mark the topic as deleted: a call that still has this object raises Closed."""
+        self.lifecycle = Lifecycle.DELETED
 
     def clear(self) -> None:
         """Forget the messages and subscriptions of a deleted or closed topic. Requires: the lock."""

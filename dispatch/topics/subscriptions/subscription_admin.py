@@ -53,7 +53,7 @@ class SubscriptionAdmin:
         """End a durable subscription as `unsubscribe` does, without waiting for the disk. Requires: the lock."""
         with self._idle(topic, name) as subscription:
             self._writer.unsubscribe(subscription.subscriber)
-            topic.kept.pop(name, None)
+            topic.drop_kept(name)
             self._subscription_registry.forget(subscription)
 
     def seek(self, topic: TopicState, name: str, target: SeekTarget) -> Landing:

@@ -14,8 +14,6 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import SelectorError
 from ....store.index.subscriptions import Subscriber, Subscriptions
 from ....store.writers.subscription_writer import SubscriptionWriter
-from ...core.destinations.destination_state import NO_LANES
-from ...core.model.lifecycle import Lifecycle
 from ...core.monitor import Monitor
 from ...core.redelivery.removal import Removals
 from ...core.redelivery.timed_lanes import TimedLanes
@@ -96,34 +94,29 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
         if subscription.selector is not None:
             if subscription.is_durable:
                 subscription.topic.keep(subscription)
-            self._unmatched_acker.subscriptions[subscription] = None
+            self._unmatched_acker.add(subscription)
 
     def go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
         """Give a subscription the messages that arrive, because its first consumer comes. Requires: the lock."""
-        topic = subscription.topic
-        subscription.is_shared = is_shared
-        topic.online[subscription] = None
-        subscription.charge()
-        if len(topic.online) == 2:
-            topic.note_neighbours()
+        subscription.begin_reading(is_shared=is_shared)
+        subscription.topic.take_online(subscription)
         for _ in subscription.open_lanes():
             pass
         if subscription.is_durable:
-            topic.keep(subscription)
+            subscription.topic.keep(subscription)
 
     def leave(self, subscription: SubscriptionState) -> None:
         """Take a subscription offline, because its last consumer has left. End it if it is not durable."""
-        del subscription.topic.online[subscription]
+        subscription.topic.take_offline(subscription)
         if subscription.is_durable and subscription.is_blank:
             self._drop_non_persistent(subscription)
             subscription.note_unused()
-            del subscription.topic.kept[subscription.subscriber.facts.name]
+            subscription.topic.drop_kept(subscription.subscriber.facts.name)
             self.shrink_to_row(subscription)
         if not subscription.is_durable:
             self._writer.unsubscribe(subscription.subscriber)
             self.forget(subscription)
-            # A rollback of a transaction that holds its deliveries gives them back to nobody.
-            subscription.lifecycle = Lifecycle.DELETED
+            subscription.mark_deleted()
             subscription.clear()
 
     def shrink_to_row(self, subscription: SubscriptionState) -> None:
@@ -147,13 +140,13 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
         for lane in filter(None, subscription.lanes):
             self._removals.empty_lane(lane)
             lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
-        subscription.lanes = NO_LANES
+        subscription.drop_persistent_lanes()
         if subscription.limits is not None:
             subscription.limits.on_room_freed()
 
     def forget(self, subscription: SubscriptionState) -> None:
         """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
-        self._unmatched_acker.subscriptions.pop(subscription, None)
+        self._unmatched_acker.forget(subscription)
         self._drop_non_persistent(subscription)
         subscription.discard_cached()
         if subscription.limits is not None:
@@ -161,7 +154,7 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
 
     def delete(self, subscription: SubscriptionState) -> None:
         """End a subscription of a deleted topic, and its consumer. Requires: the lock."""
-        subscription.lifecycle = Lifecycle.DELETED
+        subscription.mark_deleted()
         lanes = [lane for lane in subscription.lanes if lane is not None]
         subscription.close_consumers()
         if subscription.is_durable:

@@ -61,11 +61,19 @@ class UnmatchedAcker:
         self._writer = writer
         self._reading = reading
         # Subscriptions with a selector; the one whose last turn is longest ago is first.
-        self.subscriptions: dict[SubscriptionState, None] = {}
+        self._selecting: dict[SubscriptionState, None] = {}
+
+    def add(self, subscription: SubscriptionState) -> None:
+        """Examine messages for a subscription with a selector from now on. Requires: the lock."""
+        self._selecting[subscription] = None
+
+    def forget(self, subscription: SubscriptionState) -> None:
+        """Examine nothing more for a subscription that has ended. Requires: the lock."""
+        self._selecting.pop(subscription, None)
 
     def step(self) -> bool:
         """Examine one run of messages; return whether there was one. Requires: no lock."""
-        if not self.subscriptions:
+        if not self._selecting:
             return False
         run = self._next()
         if run is None:
@@ -77,7 +85,7 @@ class UnmatchedAcker:
                 self._reading.release(run.charge)
         with self._monitor.lock, self._monitor.all_or_broken:
             for lane, begin in run.examiners.items():
-                if lane.subscription not in self.subscriptions:
+                if lane.subscription not in self._selecting:
                     continue
                 assert lane.unmatched is not None and lane.subscription.selector is not None
                 for first, last in unmatched[lane.subscription.selector.text]:
@@ -113,7 +121,7 @@ class UnmatchedAcker:
     def _next(self) -> _Run | None:
         """Choose the next run, in sections of the state lock. None: there is nothing to examine. Requires: no lock."""
         with self._monitor.lock, self._monitor.all_or_broken:
-            subscriptions = tuple(self.subscriptions)
+            subscriptions = tuple(self._selecting)
         for part in in_sections(subscriptions):
             with self._monitor.lock, self._monitor.all_or_broken:
                 run = self._next_of(part)
@@ -124,7 +132,7 @@ class UnmatchedAcker:
     def _next_of(self, subscriptions: Sequence[SubscriptionState]) -> _Run | None:
         """Acknowledge what these subscriptions do not match; return the first run that one of them must examine."""
         for subscription in subscriptions:
-            for lane in subscription.open_lanes() if subscription in self.subscriptions else ():
+            for lane in subscription.open_lanes() if subscription in self._selecting else ():
                 assert lane.unmatched is not None
                 if lane.unmatched.run_count >= UNMATCHED_RUNS_MAX or lane.unmatched.count >= UNMATCHED_MESSAGES_MAX:
                     self._acknowledge_unmatched(lane, is_durable=subscription.is_durable)
@@ -133,14 +141,14 @@ class UnmatchedAcker:
                     self._acknowledge_unmatched(lane, is_durable=subscription.is_durable)
                 if run is not None:
                     for examiner in run.examiners:
-                        self.subscriptions[examiner.subscription] = self.subscriptions.pop(examiner.subscription)
+                        self._selecting[examiner.subscription] = self._selecting.pop(examiner.subscription)
                     return run
         return None
 
     def _examiners(self, chosen: SubscriptionLaneState, first: int, last: int) -> dict[SubscriptionLaneState, int]:
         """Return a few lanes of the topic that need the same messages next, so that they can share the read."""
         first_by_lane = {chosen: first}
-        for subscription in islice(self.subscriptions, EXAMINERS_MAX):
+        for subscription in islice(self._selecting, EXAMINERS_MAX):
             lane = subscription.lanes[chosen.priority] if subscription.topic is chosen.subscription.topic else None
             if not isinstance(lane, SubscriptionLaneState) or lane is chosen:
                 continue
