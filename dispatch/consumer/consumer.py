@@ -397,8 +397,9 @@ class Consumer(WaitingConsumer):
                     monitor.lock.break_by(error)
                     raise
         except StoreFull as full:
+            # Nothing is settled yet. If the delivery goes back while there is no lock, `Settlements.ack` refuses it.
             self._parts.settlements.make_disk_space(full)
-            self.ack(delivery)  # nothing is settled yet; the check says so if the delivery has gone back meanwhile
+            self._parts.settlements.ack(self, (delivery,), self.confirmer)
             return
         self.confirmer.confirm(journal_end)
 

@@ -382,7 +382,7 @@ class Inside:
         layers, found = self.__layers, []
         now, now_ms = self.__engine.monitor.monotonic(), self.store.steady_clock.now_ms()
         for number, waiting in list(self.index.delayed.items()):
-            lane = layers.foundation.late_calls.lane(number)
+            lane = layers.foundation.upcalls.lane(number)
             for first, last in layers.redelivery_layer.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
                     if lane is not None and lane.pending_lane.is_pending(sequence):

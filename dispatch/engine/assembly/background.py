@@ -10,7 +10,7 @@ from functools import partial
 
 from ...admin.oldest import OldestMessages
 from ...admin.quarantine import Quarantine
-from ...consumer.stuck import StuckConsumers
+from ...consumer.stuck_consumers import StuckConsumers
 from ...core.destinations.queue_state import QueueState
 from ...core.model.destination import CoreConsumer
 from ...loading.eager import EagerLoader
@@ -114,7 +114,7 @@ def make_background_layer(
         task_runner,
         background,
     )
-    reports = foundation.late_calls.reports = _make_reports(layers, check, oldest, process)
+    reports = foundation.upcalls.reports = _make_reports(layers, check, oldest, process)
     return BackgroundLayer(
         resizing=resizing,
         process=process,
@@ -219,7 +219,7 @@ def _make_status(
         oldest=oldest,
         output=output,
         interval_seconds=interval_seconds,
-        whole=layers.foundation.late_calls.status_of_the_whole,
+        whole=layers.foundation.upcalls.status_of_the_whole,
         sentence=sentence,
     )
 

@@ -67,9 +67,9 @@ def make_clients(
         consumers=consumers,
         transactions=core.transactions,
         reading=foundation.budget.holders[holder_names.READ_BUFFERS],
-        keys=KeyMemory(foundation.budget.holder(holder_names.KEYS), foundation.late_calls.make_room),
+        keys=KeyMemory(foundation.budget.holder(holder_names.KEYS), foundation.upcalls.make_room),
     )
-    foundation.late_calls.numbered_lanes = topic_layer.numbered_lanes
+    foundation.upcalls.numbered_lanes = topic_layer.numbered_lanes
     space = SpaceLines(
         foundation.monitor,
         store_layer.directory.cleanup,
