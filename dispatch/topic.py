@@ -198,7 +198,7 @@ class Topic(Sender):
         # A deletion must not fail for want of memory for a transaction. After a crash between the two, the caller
         # repeats both.
         if not self._make_pipeline().is_known(batch):
-            self._parts.retained.delete(retained_name(self._topic.number, key))
+            self._parts.retained_messages.delete(retained_name(self._topic.number, key))
         return self._send_batch(batch)
 
     def _send_and_retain(self, batch: Batch, key: str) -> str:

@@ -8,7 +8,7 @@ states of a consumer, docs/internals/overview.md the life of a message around it
   fileno uses a ready_signal.py.
 - ending.py: how consumers drain and close. ack_reminder.py: warns of consumers that close and never acknowledged.
 - processing.py: the threads of `process`.
-- options.py: checks the arguments of `subscribe`. consumer_factory.py: makes the consumer. consumer_registry.py: charges,
-  watches and ranks it. consumer_statistics.py: its figures.
+- options.py: checks the arguments of `subscribe`. consumer_factory.py: makes the consumer. consumer_statistics.py: its
+  figures. consumer_registry.py: charges, watches and ranks consumers.
 - slow_consumers.py, stuck_consumers.py: look for consumers that stand still.
 """

@@ -80,7 +80,7 @@ class TopicParts:
     patterns: PatternRegistry
     topic_consumers: TopicConsumerFactory
     subscription_admin: SubscriptionAdmin
-    retained: RetainedMessages
+    retained_messages: RetainedMessages
     temporaries: TemporaryDestinations
 
 

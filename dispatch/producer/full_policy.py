@@ -1,8 +1,8 @@
-"""FullPolicy: what a full destination does by its policy, drop the oldest messages or dead-letter the new one.
+"""FullPolicy: at a full destination, drop the oldest messages or make the new one a dead letter, as its policy says.
 
-Records like those of acks remove dropped messages, so none comes back. A message that is dead-lettered is stored once,
-in the dead-letter queue, with headers that say why; so a crash never leaves it in both queues or in neither. A dead
-letter is stored regardless of the limits of its queue, and even while sends are refused for want of disk.
+Dropped messages are removed by records like those of acks, so no dropped message comes back. A dead letter is stored
+once, in the dead-letter queue, with headers that say why. So a crash never leaves the message in both queues or in
+neither. A dead letter is stored regardless of the limits of its queue, and even while a full disk refuses sends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Oldest:
         return None
 
     def remove(self, first: int, last: int) -> int:
-        """Remove a part of such a run; return how many messages were removed."""
+        """Remove a run that `run` returned, or its first part; return how many messages were removed."""
         removed = self.lane.backing_store.acknowledge(self.lane.pending_lane, first, last)
         self.gone.add(first, last)
         self._at = last + 1
@@ -89,10 +89,10 @@ class FullPolicy:
     def drop_oldest(self, destination: DestinationState, messages: int, size_bytes: int) -> int:
         """Remove the oldest messages: at least so many, with at least so many bytes, if there are. Return how many.
 
-        The lowest priority gives its messages first, and of one priority the oldest go first. It writes one record for
-        each run. If only bytes are missing, the messages to remove are not known before their lengths are, so each run
-        may be twice as long as the one before, up to EXAMINED_RUN_MESSAGES_MAX. Requires: the lock. StoreFull or
-        StoreFailed: messages removed so far stay removed.
+        Messages of the lowest priority go first, and of one priority the oldest. Each run is one record. If only bytes
+        are missing, the lengths of messages decide how many go. So each run that is looked at may be twice as long as
+        the one before, up to EXAMINED_RUN_MESSAGES_MAX. Requires: the lock. StoreFull or StoreFailed: messages removed
+        so far stay removed.
         """
         removed, most = 0, 1
         for persistent, non_persistent in zip_longest(destination.lanes, destination.non_persistent_lanes):

@@ -38,6 +38,7 @@ class SpaceLines:
         cleanup.on_space(self.journal.on_space_freed)
 
     def line(self, persistent: bool) -> SpaceLine:
+        """Return the line of senders that wait for the space that their messages need."""
         return self.journal if persistent else self.tmp_storage
 
     def free(self) -> None:
@@ -47,7 +48,8 @@ class SpaceLines:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._overflow.compact()
 
-    def _give_up_retained(self) -> None:
+    def _trim_retention(self) -> None:
+        """Delete messages that only the retention of topics keeps. Requires: no lock."""
         self._cleanup.delete_data_logs()
 
     def retry(
@@ -66,7 +68,7 @@ class SpaceLines:
         """
         waker = confirmer.waker()
         if line is self.journal and self._cleanup.wants_retained_space:
-            yield Wait(waker, _at_once, self._give_up_retained)
+            yield Wait(waker, _at_once, self._trim_retention)
             try:
                 attempt()
                 return

@@ -3,7 +3,7 @@
 | room | has |
 |---|---|
 | `state` | topics and subscriptions in RAM, and the way of an arriving message: read it first |
-| `subscriptions` | how a subscription begins and ends; cursors; patterns; acks of messages that a selector does not match |
+| `subscriptions` | how a subscription begins and ends; cursors; patterns; acks of what a selector does not match |
 | `eviction` | which messages a slow subscriber loses |
 
 The files beside the rooms each work on whole topics:

@@ -33,7 +33,7 @@ class TopicConsumerFactory:
         topics: TopicRegistry,
         subscription_registry: SubscriptionRegistry,
         patterns: PatternRegistry,
-        retained: RetainedMessages,
+        retained_messages: RetainedMessages,
         admin: SubscriptionAdmin,
     ) -> None:
         self._monitor = monitor
@@ -43,7 +43,7 @@ class TopicConsumerFactory:
         self._topics = topics
         self._subscription_registry = subscription_registry
         self._patterns = patterns
-        self._retained = retained
+        self._retained_messages = retained_messages
         self._admin = admin
 
     def subscribe(
@@ -72,7 +72,7 @@ class TopicConsumerFactory:
                 if is_new and name is not None:
                     self._admin.remove(topic, name)  # here, before another consumer may come and be confirmed
                 raise
-            refused = self._retained.give(((topic, subscription),)) if is_new else None
+            refused = self._retained_messages.give(((topic, subscription),)) if is_new else None
             if refused is not None:
                 consumer.withdraw()
                 if name is not None:
@@ -129,7 +129,7 @@ class TopicConsumerFactory:
                 self._patterns.add(pattern_state, options.selector)
                 for topic in topics:
                     self._patterns.join(pattern_state, topic)
-            refused = self._retained.give((topic, pattern_state.topics[topic.number]) for topic in topics)
+            refused = self._retained_messages.give((topic, pattern_state.topics[topic.number]) for topic in topics)
         if refused is not None:
             consumer.close()
             raise refused

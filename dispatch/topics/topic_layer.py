@@ -38,7 +38,7 @@ class TopicLayer:
     patterns: PatternRegistry
     retention: TopicRetention
     fan_out_opener: FanOutOpener
-    retained: RetainedMessages
+    retained_messages: RetainedMessages
     admin: SubscriptionAdmin
     consumers: TopicConsumerFactory
 
@@ -82,7 +82,7 @@ def make_topic_layer(
         overflow=overflow,
         overhead=core.destinations.overhead,
     )
-    retained = _make_retained(core, directory, fan_out_opener)
+    retained_messages = _make_retained_messages(core, directory, fan_out_opener)
     admin = _make_admin(core, directory, transactions, subscription_registry)
     return TopicLayer(
         topics=topics,
@@ -95,7 +95,7 @@ def make_topic_layer(
         patterns=patterns,
         retention=retention,
         fan_out_opener=fan_out_opener,
-        retained=retained,
+        retained_messages=retained_messages,
         admin=admin,
         consumers=TopicConsumerFactory(
             monitor=core.monitor,
@@ -105,7 +105,7 @@ def make_topic_layer(
             topics=topics,
             subscription_registry=subscription_registry,
             patterns=patterns,
-            retained=retained,
+            retained_messages=retained_messages,
             admin=admin,
         ),
     )
@@ -148,7 +148,9 @@ def _make_topics(
     )
 
 
-def _make_retained(core: CoreOwners, directory: DirectoryStore, fan_out_opener: FanOutOpener) -> RetainedMessages:
+def _make_retained_messages(
+    core: CoreOwners, directory: DirectoryStore, fan_out_opener: FanOutOpener
+) -> RetainedMessages:
     return RetainedMessages(
         monitor=core.monitor,
         properties=directory.host_properties,
@@ -160,7 +162,10 @@ def _make_retained(core: CoreOwners, directory: DirectoryStore, fan_out_opener: 
 
 
 def _make_admin(
-    core: CoreOwners, directory: DirectoryStore, transactions: TransactionRegistry, subscription_registry: SubscriptionRegistry
+    core: CoreOwners,
+    directory: DirectoryStore,
+    transactions: TransactionRegistry,
+    subscription_registry: SubscriptionRegistry,
 ) -> SubscriptionAdmin:
     return SubscriptionAdmin(
         monitor=core.monitor,

@@ -192,8 +192,10 @@ class TopicState(SubscribedTopicState):
         yield from (each for each in self.durable_subscriptions() if each not in self.online)
 
     def _slowest(self, size: Callable[[LaneState], int]) -> int:
+        """Return the size of the non-persistent lane of the slowest subscription, summed over the priorities in use."""
+        subscriptions = self.open_subscriptions()
         lanes_of_fan_outs = (
-            [lane for each in self.open_subscriptions() if (lane := each.non_persistent_lanes[at])] for at in self.fan_outs
+            [lane for each in subscriptions if (lane := each.non_persistent_lanes[at])] for at in self.fan_outs
         )
         return sum(max(map(size, lanes), default=0) for lanes in lanes_of_fan_outs)
 
