@@ -5,10 +5,10 @@ Begin with `sender.py`: it stores a single message for which there is room. Ever
 
 - batching.py: the Batch, and how a `send_many` is divided into batches.
 - encoding.py: what is stored of a message. lifetimes.py: when a message expires.
-- slice_writer.py: writes messages with an id that counts once, and messages with times.
+- slice_writer.py: writes messages with deduplication, and messages with times.
 - sender_parts.py: the parts of a store that all senders share.
-- space_lines.py: the lines of senders that wait for disk space. full_policy.py: what happens at a full destination whose
-  senders do not wait.
+- space_lines.py: the lines of senders that wait for disk space. full_policy.py: what a full destination does instead of
+  letting its senders wait.
 
 docs/internals/dispatch-producer.md says why.
 """

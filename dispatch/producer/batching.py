@@ -271,7 +271,7 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> Con
 def _cut_slice(contents: Contents, sizes: list[int], size: int, *, keeps_rest: bool) -> Contents:
     """Cut contents behind the first slice; return those of the next slice.
 
-    The rest is dropped and encoded again later, because the caller may wait long before it stores the next slice.
+    Contents behind the next slice are dropped and encoded again later, because the caller may wait before it.
 
     sizes: of each content. size: their sum. keeps_rest: False: return no contents.
     """

@@ -18,7 +18,7 @@ Begun = tuple[int, Any, int, bytes]
 
 
 class Lifetimes:
-    """Computes lifetimes. Any thread may ask, without a lock: the kept answer is one object, which is replaced whole."""
+    """Computes lifetimes. It needs no lock: the answer that it keeps is one object, which is replaced whole."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """now_ms: the time of the store's SteadyClock."""

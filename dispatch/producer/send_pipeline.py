@@ -99,7 +99,7 @@ class SendPipeline:
         return not self._count_fresh(batch, 0)
 
     def _count_fresh(self, batch: Batch, begin: int) -> int:
-        """Return how many messages from `begin` on need room, up to the next duplicate; 0: the first one is a duplicate.
+        """Return how many messages from `begin` on need room, up to a duplicate; 0: the first one is a duplicate.
 
         For a batch of a transaction all messages count, because the transaction looks for duplicates itself.
         """

@@ -1,4 +1,4 @@
-"""SliceWriter: write slices of messages with an id that counts once, or with times."""
+"""SliceWriter: write slices of messages with deduplication, and slices of messages with times."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class SpaceLines:
         return self.journal if persistent else self.tmp_storage
 
     def free(self) -> None:
-        """Do what may make room, or have the background do it. Requires: no lock."""
+        """Have the background clean up, or clean up here if there is no background. Requires: no lock."""
         if not self._ask_for_cleanup():
             self._cleanup.delete_data_logs()
             with self._monitor.lock, self._monitor.all_or_broken:
@@ -64,7 +64,7 @@ class SpaceLines:
     ) -> Generator[Wait, None, None]:
         """Repeat an attempt until it raises no StoreFull, waiting in line before each time.
 
-        Requires: no lock. Raises `full` when the time is up or the policy does not wait at all; Closed.
+        Requires: no lock. Raises `full` when the time is up, or at once if the policy does not wait; Closed.
         """
         waker = confirmer.waker()
         if line is self.journal and self._cleanup.wants_retained_space:
