@@ -1,6 +1,7 @@
 """RetainedMessages: the messages that a topic gives to each new subscription first.
 
-Retained messages are host properties of the store, so they are in the journal and in RAM.
+A send with `retain` makes a retained message. It is a host property of the store, so it is in the journal and in RAM.
+Retention, which keeps all messages of a topic for a time, is in topic_retention.py.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class RetainedMessages:
     def give(self, new: Iterable[tuple[TopicState, SubscriptionState]]) -> ForebayError | None:
         """Give new subscriptions the retained messages of their topics. Return the error if memory has no room for one.
 
-        new: each with its topic. Requires: the lock; the subscriptions have a consumer. O(retained messages).
+        new: the subscriptions, each with its topic. They must have a consumer. Requires: the lock. O(retained messages).
         """
         now_ms = self._now_ms()
         for topic, subscription in new:

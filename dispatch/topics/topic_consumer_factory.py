@@ -70,13 +70,13 @@ class TopicConsumerFactory:
                 consumer = self._attach(subscription, options, is_shared=is_shared)
             except ForebayError:
                 if is_new and name is not None:
-                    self._admin.remove(topic, name)  # here, before another consumer may come and be confirmed
+                    self._admin.remove(topic, name)  # under this hold of the lock, before another consumer comes
                 raise
             refused = self._retained_messages.give(((topic, subscription),)) if is_new else None
             if refused is not None:
                 consumer.withdraw()
                 if name is not None:
-                    self._admin.remove(topic, name)  # here for the same reason
+                    self._admin.remove(topic, name)  # under this hold of the lock, as above
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
         if refused is not None:
@@ -86,8 +86,7 @@ class TopicConsumerFactory:
     def _attach(self, subscription: SubscriptionState, options: ConsumerOptions, *, is_shared: bool) -> Consumer:
         """Make a consumer of a subscription, and bring it online if this is its first one. Requires: the lock.
 
-        StoreFull: memory has no room for the consumer, perhaps because the subscription has just taken some. Then the
-        subscription is as if that consumer had closed.
+        StoreFull: memory has no room for the consumer. The subscription is then as if this consumer had closed.
         """
         if subscription not in subscription.topic.online:
             self._subscription_registry.go_online(subscription, is_shared=is_shared)

@@ -1,7 +1,8 @@
-"""TopicRetention: keep messages that no subscription needs, as the policies of topics say.
+"""TopicRetention: keep messages of a topic that no subscription needs, as long as the policy says.
 
-A record says that a topic retains messages, so retention survives a crash. Messages that had been deleted just before a
-crash are deleted again after it.
+This is not about retained messages, which new subscriptions get first: see retained_messages.py. A record says that a
+topic has a retention, so a retention survives a crash. Messages that had been deleted just before a crash are deleted
+again after it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class TopicRetention:
         self._trimmer = trimmer
         self._policies = policies
         self._overhead = overhead
-        # Topics whose retention is to begin or end, but for whose record there was no room yet.
+        # Topics whose retention is to begin or end as soon as the journal has room for the record.
         self._postponed: dict[TopicState, None] = {}
         self._trim_at = 0.0
 
@@ -54,9 +55,9 @@ class TopicRetention:
         return self._policies.of(name).retains
 
     def apply_all(self, topics: Iterable[TopicState]) -> None:
-        """Begin and end retention as policies say, if opening the store found it otherwise.
+        """Begin and end retention as the policies say now, after an open of the store.
 
-        Requires: the lock, and that all that opening found is charged.
+        Requires: the lock, and that everything that the open has found is charged.
         """
         for topic in topics:
             self.apply(topic)

@@ -1,12 +1,12 @@
-"""SubscriptionState: one subscription of a topic as dispatch sees it, and what it knows of its topic.
+"""SubscriptionState: one subscription of a topic as dispatch sees it.
 
-Lists, caches and the loader treat a subscription like a queue: it has lanes, a selector group while somebody reads it,
-and a number by which the caches know its messages. Arrivals go to the subscriptions that are read at the moment. The
-others find their messages in the index when a consumer comes.
+Lists, caches and the loader treat a subscription like a queue. It has lanes, a selector group while it has a consumer,
+and a number by which the caches know its messages. Arriving messages go to the subscriptions that are online, which
+means that they have a consumer. An offline subscription finds its messages in the index when a consumer comes.
 
-A subscription, its lanes, and the topic that keeps it point at each other, so they share this module. Of the topic and
-its lanes only what subscriptions ask of them is here, as base classes; `topic_state` has the rest. The two owners above
-that a topic with subscriptions calls are declared here as contracts.
+A subscription, its lanes and its topic point at each other, so this module has all three. Of the topic it has only the
+part that subscriptions use, as the base class SubscribedTopicState; `topic_state` has the rest. EvictionRule and
+AbstractSubscriptionRegistry are contracts of two owners above, which topics and subscriptions call.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .shared_reading import SharedReading, mean_charge_bytes
 
 
 class EvictionRule(ABC):
-    """The rule by which slow subscribers of one topic lose messages. The state lock guards it."""
+    """The rule by which slow subscribers of one topic lose messages: the Evictor. The state lock guards it."""
 
     @abstractmethod
     def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
@@ -81,12 +81,12 @@ class EvictionRule(ABC):
 
 
 class AbstractSubscriptionRegistry(ABC):
-    """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
+    """The SubscriptionRegistry as topics and subscriptions see it. The state lock guards it."""
 
     unrecorded: BackingStore[SubscriptionLane, Region]
     """Settles messages for subscriptions without a name."""
     selector_matches: SelectorMatches
-    """Which selectors the arriving message matches: one for all topics, as one message arrives at a time."""
+    """Which selectors match the arriving message. All topics share it, because one message arrives at a time."""
 
     @abstractmethod
     def leave(self, subscription: SubscriptionState) -> None:
@@ -94,10 +94,7 @@ class AbstractSubscriptionRegistry(ABC):
 
 
 class SubscribedTopicState(NamedDestinationState):
-    """Dispatch's state of a topic as its subscriptions know it: which subscriptions there are, and what they share.
-
-    The state lock guards it.
-    """
+    """The part of a topic's state that its subscriptions use. The state lock guards it."""
 
     __slots__ = ("subscribers", "evictor", "registry", "kept", "online", "evicted")
 
@@ -110,7 +107,7 @@ class SubscribedTopicState(NamedDestinationState):
         evictor: EvictionRule | None,
         registry: AbstractSubscriptionRegistry,
     ) -> None:
-        """Make the state of a topic of which no subscription is read.
+        """Make the state of a topic without a subscription online.
 
         subscribers: the store's part of the subscriptions of all topics.
         evictor: the rule for slow subscribers, if the policy has `subscriber_max_messages`.
@@ -119,7 +116,7 @@ class SubscribedTopicState(NamedDestinationState):
         self.subscribers = subscribers
         self.evictor = evictor
         self.registry = registry
-        # Durable subscriptions that are read or have state in RAM, by name.
+        # Durable subscriptions that are online or have state in RAM, by name.
         self.kept: dict[str, SubscriptionState] = {}
         # Subscriptions with a consumer, durable or not.
         self.online: dict[SubscriptionState, None] = {}
@@ -149,7 +146,7 @@ class SubscribedTopicState(NamedDestinationState):
     def subscription_for_report(self, name: str) -> SubscriptionState | None:
         """Return the state to report for a durable subscription; None if no subscription has the name.
 
-        For a closed subscription this is a separate object, which only the report uses.
+        If the topic keeps no state of the subscription, this is a new object, which only the report uses.
         """
         if (kept := self.kept.get(name)) is not None:
             return kept
@@ -158,7 +155,7 @@ class SubscribedTopicState(NamedDestinationState):
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def durable_subscription(self, name: str) -> SubscriptionState | None:
-        """Return the state of a durable subscription, made if none is kept. None: no subscription has the name."""
+        """Return the state of a durable subscription, made if the topic keeps none. None: nobody has the name."""
         if (kept := self.kept.get(name)) is not None:
             return kept
         number = self.subscribers.table.number_of(self.number, name)
@@ -194,16 +191,16 @@ class SubscribedTopicState(NamedDestinationState):
         return filter(None, map(self.subscription_for_report, self.durable_names))
 
     def note_neighbours(self) -> None:
-        """Tell the only subscription so far that another one is read now. O(messages of its lists)."""
+        """Tell the subscriptions that another one is online now. O(messages of their lists)."""
         for subscription in self.online:
             for lane in subscription.lanes:
                 if isinstance(lane, SubscriptionLaneState):
                     lane.note_neighbours()
 
     def fronts(self, priority: int, *, but: LaneState) -> list[int]:
-        """Return the sequences from which lists of other subscriptions will be loaded, in their lanes of a priority.
+        """Return the fronts of a priority: the sequences from which the lists of online subscriptions will be loaded.
 
-        O(subscriptions that are read).
+        but: the lane whose lists are left out. O(online subscriptions).
         """
         fronts: list[int] = []
         for subscription in self.online:
@@ -219,7 +216,7 @@ class SubscribedTopicState(NamedDestinationState):
         return fronts
 
     def open_subscriptions(self) -> list[SubscriptionState]:
-        """Return the subscriptions that are read or have state in RAM; kept durable ones are first."""
+        """Return the subscriptions that are online or have state in RAM; durable ones that are kept come first."""
         return [*dict.fromkeys((*self.kept.values(), *self.online))]
 
 
@@ -262,17 +259,17 @@ class SubscriptionLaneState(PersistentLaneState):
         return removed
 
     def leave_shared(self) -> None:
-        """Forget the lane of the topic: the reference would keep the topic in RAM until a garbage collection."""
+        """Drop the reference to the topic, which would keep the topic in RAM until a garbage collection."""
         self._reading.cache.leave()
 
     def note_neighbours(self) -> None:
-        """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""
+        """Move messages from the lists to the shared cache, because another subscription came online. O(messages)."""
         self._reading.note_neighbours()
         for target in self.destination.lists_over(self):
             self.destination.parts.target_lists.shorten(target)
 
     def _first_of_others(self) -> int:
-        """Return the first sequence that another subscription may look for in RAM."""
+        """Return the lowest front of the other subscriptions: they look for no message before it in RAM."""
         return min(self.subscription.topic.fronts(self.priority, but=self), default=BEHIND_ALL)
 
     @property
@@ -290,16 +287,16 @@ class SubscriptionLaneState(PersistentLaneState):
 
     @property
     def _online_count(self) -> int:
-        """Number of subscriptions of the topic that are read."""
+        """Number of subscriptions of the topic that are online."""
         return len(self.subscription.topic.online)
 
     @property
     def reads_for_others(self) -> bool:
-        """Whether another subscription was close behind at the last load."""
+        """Whether another subscription was close behind this one at the last load."""
         return self._reading.is_followed
 
     def load_room(self, list_bytes: int, first: int) -> int:
-        """Return how many bytes to load: more than the list has room for, if the list is short because of others."""
+        """Return how many bytes to load: more than the list has room for, if other subscriptions keep it short."""
         return self._reading.load_room(list_bytes, first)
 
     def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
@@ -310,16 +307,17 @@ class SubscriptionLaneState(PersistentLaneState):
         return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._online_count)
 
     def on_loaded(self, load: Load[TargetList]) -> None:
-        """Keep messages that were read for one subscription for others that will need them soon."""
+        """Put messages that were read for this subscription into the cache for subscriptions that need them soon."""
         reading, messages = self._reading, self.topic_lane_state.pending_lane
         fronts = self.subscription.topic.fronts(self.priority, but=self)
         mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
         least = reading.note_fronts(load, fronts, mean_bytes)
-        if reading.has_neighbours:  # first, because messages that leave the list make room for others
+        if reading.has_neighbours:  # before `keep`, because messages that leave the list make room in the cache
             self.destination.parts.target_lists.shorten(load.target)
         if load.regions and least < UNLIMITED:
             reading.keep(load, least)
-        reading.cache.discard_before(min([load.target.first_to_load, *fronts]))  # the list may have been cut since
+        # Asked anew, because `shorten` may have moved the front of the list back.
+        reading.cache.discard_before(min([load.target.first_to_load, *fronts]))
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message from the cache that the topic's subscriptions share. None: it is not there."""
@@ -364,13 +362,14 @@ class SubscriptionState(DestinationState):
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
-        self.limits = topic.limits  # a message that is settled here may make room for the topic's senders
-        # Judges messages for the selector, even while no consumer reads.
+        # An ack of this subscription may make room for senders to the topic.
+        self.limits = topic.limits
+        # Judges messages for the selector, also while the subscription is offline.
         self.matcher = SelectorMatcher(selector) if selector is not None else None
         self.is_reader = is_reader
         # Whether its consumers share the messages, so that further consumers may join.
         self.is_shared = False
-        # Whether it is charged, because it is read or has state in RAM.
+        # Whether this object is charged: the topic keeps it, or it is online.
         self.is_charged = False
 
     def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
@@ -402,7 +401,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def misses_nothing(self) -> bool:
-        """Whether the subscriber must miss nothing, however slow it is: a durable one, or a reader."""
+        """Whether eviction must not touch it, however slow it is: a durable subscription, or a reader."""
         return self.is_reader or self.subscriber.is_durable
 
     def lane_of(self, topic_lane_state: LaneState) -> SubscriptionLaneState:
@@ -427,7 +426,7 @@ class SubscriptionState(DestinationState):
         self.charge()
 
     def open_lanes(self) -> Iterator[SubscriptionLaneState]:
-        """Open all its lanes, with the messages that were published while it had no consumer."""
+        """Yield all lanes, each made if needed, with the messages that were published while it was offline."""
         for topic_lane_state in self.topic.all_lanes():
             lane = self.lane_of(topic_lane_state)
             lane.published_end = topic_lane_state.published_end
@@ -451,7 +450,7 @@ class SubscriptionState(DestinationState):
             self.memory.head_queue_cache.reopen(pending_lane.number)
 
     def note_unused(self) -> None:
-        """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
+        """Release the charge of this object, which is used no more. Loads under way put nothing into the caches."""
         for lane in self.all_lanes():
             self.parts.target_lists.on_lane_gone(lane)
         if self.is_charged:
@@ -481,7 +480,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def is_blank(self) -> bool:
-        """Whether it has no consumer, and this object could be made anew without loss. O(lanes)."""
+        """Whether it has no consumer, and a new object would be the same as this one. O(lanes)."""
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.selector_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
@@ -502,7 +501,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def enqueued_bytes(self) -> int:
-        """Content bytes of messages that arrived, including those in lanes that are not open yet."""
+        """Content bytes of messages that arrived, including messages in lanes that are not open yet."""
         persistent = sum(
             pending_lane.total_sent_bytes - max(lane.first_sent_bytes, pending_lane.first_sent_bytes)
             for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
@@ -521,7 +520,7 @@ class SubscriptionState(DestinationState):
         return persistent + sum(lane.pending_lane.pending_bytes for lane in self._non_persistent())
 
     def totals(self, lanes: Sequence[LaneMessages]) -> DestinationTotals:
-        """Return depth, arrivals and departures, including those of lanes that are not open yet."""
+        """Return depth, arrivals and departures, including lanes that are not open yet."""
         whole = super().totals(lanes)
         return whole._replace(
             depth=self.depth,

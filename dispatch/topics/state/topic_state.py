@@ -1,6 +1,6 @@
-"""TopicState: one topic as dispatch sees it, and its lanes, through which stored messages get to its subscriptions.
+"""TopicState: one topic as dispatch sees it. Its lanes give stored messages to its subscriptions.
 
-What its subscriptions know of it is in `subscription_state`, how it gives non-persistent messages in `fan_out`.
+`subscription_state` has the part of a topic that subscriptions use, `fan_out` the way of non-persistent messages.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ class TopicState(SubscribedTopicState):
         """
         super().__init__(parts, number, name, subscribers, evictor, registry)
         self.properties = properties
-        # The FanOut of each priority in which non-persistent messages were sent. Its lanes are those of the
-        # subscriptions.
+        # By priority, if non-persistent messages were sent in it.
         self.fan_outs: dict[int, FanOut] = {}
         # Whether the policy keeps messages that no subscription needs.
         self.wants_retention = False
@@ -86,7 +85,7 @@ class TopicState(SubscribedTopicState):
         return self.subscribers.topic_lanes(self.number)
 
     def catch_up(self) -> None:
-        """Free messages that no subscription needs, a few blocks at a time. The next checkpoint frees the others."""
+        """Free some of the messages that no subscription needs. The next checkpoint frees the rest. O(a few blocks)."""
         self.subscribers.remove_unneeded_part()
 
     def qualified_names(self) -> list[str]:
@@ -96,7 +95,7 @@ class TopicState(SubscribedTopicState):
 
     @property
     def lists_per_lane(self) -> int:
-        """Number of lists that a new lane needs: one for each subscription that is read."""
+        """Number of lists that a new lane needs: one for each online subscription."""
         return len(self.online)
 
     @property
@@ -106,7 +105,7 @@ class TopicState(SubscribedTopicState):
 
     @property
     def lane_bytes(self) -> int:
-        """Charge of one more lane: a part for each subscription that is read."""
+        """Charge of one more lane, with its part in each subscription."""
         opened_bytes = (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * len(self.online)
         return super().lane_bytes + opened_bytes + CURSOR_BYTES * self.durable_count
 
@@ -114,9 +113,8 @@ class TopicState(SubscribedTopicState):
     def is_unused(self) -> bool:
         """Whether nobody uses the topic, so that it may be deleted as inactive.
 
-        A durable subscription is a use, read or not, and so is a message that the policy keeps, or that each new
-        subscription gets first (a retained message). Nobody needs other messages in the topic's lanes: these wait for
-        the next checkpoint.
+        Four things are a use: a call under way, a subscription that is durable or online, a message that the policy
+        keeps, and a retained message. Nobody needs any other message in the topic's lanes: it waits for a checkpoint.
         """
         has_message = len(self.properties.retained(self.number)) > 0
         return not (self.durable_count or self.online or self.retention_depth[0] or has_message or self.calls_under_way)
@@ -171,11 +169,10 @@ class TopicState(SubscribedTopicState):
 
     @property
     def depth(self) -> int:
-        """Number of messages that any subscription needs; of non-persistent ones, those of the slowest in each
-        priority.
+        """Number of messages that any subscription needs. Of non-persistent ones, the slowest subscription counts.
 
-        If it has a retention, return the depth of the subscription that lags most, because messages that only
-        retention needs can't be told from the others. O(subscriptions) then.
+        With a retention it is the depth of the subscription that lags most, because a message that only the retention
+        needs looks like any other. O(subscriptions) then.
         """
         if self.wants_retention:
             return max((each.depth for each in self._everyone()), default=0)
@@ -205,7 +202,7 @@ class TopicState(SubscribedTopicState):
 
 
 class TopicLaneState(PersistentLaneState):
-    """Dispatch's state of a lane of a topic: messages of one priority on their way to the subscriptions."""
+    """Dispatch's state of a lane of a topic. It passes messages of one priority on to the subscriptions."""
 
     __slots__ = ("topic",)
     joins_slices: ClassVar[bool] = False
@@ -216,7 +213,7 @@ class TopicLaneState(PersistentLaneState):
         self.topic = topic
 
     def receiving_lanes(self) -> Iterator[LaneState]:
-        """Yield this lane, and its part in each subscription that is read or has state in RAM."""
+        """Yield this lane, and its part in each subscription that is online or has state in RAM."""
         yield self
         for subscription in self.topic.open_subscriptions():
             receiving = subscription.lanes[self.pending_lane.priority]
@@ -224,7 +221,7 @@ class TopicLaneState(PersistentLaneState):
                 yield receiving
 
     def all_receiving_lanes(self) -> list[LaneState]:
-        """Return the receiving lanes, after opening the durable subscriptions that are rows."""
+        """Return the receiving lanes, with those of durable subscriptions that have no state in RAM yet."""
         for name in self.topic.durable_names:
             subscription = self.topic.durable_subscription(name)
             if subscription is not None:
@@ -232,7 +229,7 @@ class TopicLaneState(PersistentLaneState):
         return list(self.receiving_lanes())
 
     def arrive(self, message: StoredMessage) -> None:
-        """Give a message to each subscription that is read. O(these subscriptions)."""
+        """Give a message to each online subscription. O(online subscriptions)."""
         if self.topic.evictor is not None:
             self._arrive_evicting((message,), self.topic.evictor)
             return
@@ -249,7 +246,7 @@ class TopicLaneState(PersistentLaneState):
             selector_matches.finish()
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Give messages to each subscription that is read, as one slice where possible. O(these subscriptions)."""
+        """Give messages to each online subscription, as one slice where possible. O(online subscriptions)."""
         if self.topic.evictor is not None:
             self._arrive_evicting(messages, self.topic.evictor)
             return
@@ -265,7 +262,7 @@ class TopicLaneState(PersistentLaneState):
                 self._arrive_in(message, one_by_one)
 
     def arrive_unloaded(self, end: int) -> None:
-        """Let each subscription that is read have the messages before `end`. O(these subscriptions)."""
+        """Publish the messages before `end`, which RAM does not have. O(online subscriptions)."""
         evictor = self.topic.evictor
         if evictor is not None:
             first, receiving = self.published_end, list(self._online_lanes(end - 1))
@@ -283,7 +280,7 @@ class TopicLaneState(PersistentLaneState):
     def _arrive_evicting(self, messages: Sequence[StoredMessage], evictor: EvictionRule) -> None:
         """Give messages to the subscribers that the rule admits."""
         first, last = messages[0][0], messages[-1][0]
-        # Before `published_end` changes: a lane that a subscription opens begins at the present place of this one.
+        # Before `published_end` changes, because a lane that a subscription opens here begins at it.
         receiving = list(self._online_lanes(first))
         self.published_end = last + 1
         evictor.note_keys(self.priority, receiving, messages, self.topic.selector_matches)

@@ -1,7 +1,7 @@
 """SubscriptionRegistry: begin a subscription, bring it online and offline, and end it.
 
-The topic's state has its subscriptions, and this module changes them. A subscription without a name has no records, so
-a crash ends it. For a durable subscription, the store keeps its place and its acks.
+The state of a topic holds its subscriptions; the registry says when they come and go. A subscription without a name has
+no records, so a crash ends it. For a durable subscription, the store keeps its place and its acks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = LateLogger("forebay.dispatch")
 FORGOTTEN_AT_ONCE: Final = 500
 """Subscriptions that the caches forget before the state lock is released, which takes half a millisecond."""
 ACKER_STEPS: Final = 16
-"""Steps of the acker in one call, so that other tasks of the housekeeper are not late."""
+"""Steps of the UnmatchedAcker in one call. More would make other tasks of the housekeeper late."""
 
 
 class SubscriptionRegistry(AbstractSubscriptionRegistry):
@@ -87,7 +87,7 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
             )
 
     def begin(self, subscription: SubscriptionState) -> None:
-        """Begin a subscription in dispatch. If it has a selector, messages that do not match are acknowledged.
+        """Begin a subscription in dispatch. If it has a selector, the UnmatchedAcker works for it from now on.
 
         Requires: the lock.
         """
@@ -106,7 +106,7 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
             subscription.topic.keep(subscription)
 
     def leave(self, subscription: SubscriptionState) -> None:
-        """Take a subscription offline, because its last consumer has left. End it if it is not durable."""
+        """Take a subscription offline, because its last consumer has left. End it if it has no name."""
         subscription.topic.take_offline(subscription)
         if subscription.is_durable and subscription.is_blank:
             self._drop_non_persistent(subscription)
@@ -133,9 +133,9 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
         self._subscribers.shrink_to_row(subscription.number)
 
     def move(self, subscription: SubscriptionState) -> None:
-        """Forget the state of its persistent messages, because the cursor of the subscription has moved.
+        """Forget the persistent lanes of a subscription, because its cursor has moved.
 
-        Requires: the lock; the subscription has no consumer.
+        Requires: the lock, and that the subscription has no consumer.
         """
         for lane in filter(None, subscription.lanes):
             self._removals.empty_lane(lane)
@@ -203,5 +203,5 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
 
         Requires: no lock.
         """
-        has_more = bool(self._cached) and self.forget_some()  # the call that deleted the topic was interrupted
+        has_more = bool(self._cached) and self.forget_some()  # there are some if a deletion was interrupted
         return all(self._unmatched_acker.step() for _ in range(ACKER_STEPS)) or has_more

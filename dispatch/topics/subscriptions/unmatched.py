@@ -1,10 +1,10 @@
-"""UnmatchedAcker: acknowledge, for a durable subscription, messages that its selector does not match.
+"""UnmatchedAcker: acknowledge, for a subscription with a selector, messages that its selector does not match.
 
 So an offline subscription with a selector keeps only data logs with messages that it will get. The loader and arrivals
-also find messages that do not match and add them to `unmatched`; the acker continues behind them. All these messages
-are acknowledged in runs, many in one record. Blocks whose fingerprints rule out a match are not read. A read for one
-subscription also serves others that have come as far. A crash loses only work: what is not acknowledged yet is examined
-again.
+add the messages that they find unmatched to `unmatched` of the lane; the acker continues behind these. It acknowledges
+unmatched messages in runs, many in one record. It does not read blocks whose fingerprints rule out a match. One read
+serves all subscriptions that must examine the same messages next. After a crash, messages that are not acknowledged yet
+are examined again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Run(NamedTuple):
 
 
 class UnmatchedAcker:
-    """Examines one run of messages in each `step`."""
+    """Examines messages for subscriptions with a selector, one run in each `step`."""
 
     def __init__(
         self, monitor: Monitor, message_store: MessageStore, writer: SubscriptionWriter, reading: Holder
@@ -60,7 +60,7 @@ class UnmatchedAcker:
         self._message_store = message_store
         self._writer = writer
         self._reading = reading
-        # Subscriptions with a selector; the one whose last turn is longest ago is first.
+        # Subscriptions with a selector, in the order in which they have their turns.
         self._selecting: dict[SubscriptionState, None] = {}
 
     def add(self, subscription: SubscriptionState) -> None:
@@ -130,7 +130,7 @@ class UnmatchedAcker:
         return None
 
     def _next_of(self, subscriptions: Sequence[SubscriptionState]) -> _Run | None:
-        """Acknowledge what these subscriptions do not match; return the first run that one of them must examine."""
+        """Return the first run that one of these subscriptions must examine, after acks of what is examined."""
         for subscription in subscriptions:
             for lane in subscription.open_lanes() if subscription in self._selecting else ():
                 assert lane.unmatched is not None
@@ -187,7 +187,7 @@ class UnmatchedAcker:
         return _Run(lane, self._examiners(lane, first, last), first, last, regions, charge, survey)
 
     def _read(self, run: _Run) -> list[StoredMessage]:
-        """Read the messages. A message that can't be read stays where it is; the loader reports it."""
+        """Read the messages of a run, except damaged ones, which the loader reports."""
         if run.regions:
             return self._message_store.read(run.regions)[0]
         try:
@@ -196,7 +196,7 @@ class UnmatchedAcker:
             return []
 
     def _acknowledge_unmatched(self, lane: SubscriptionLaneState, *, is_durable: bool) -> None:
-        """Acknowledge messages that do not match, at most UNMATCHED_MESSAGES_MAX, to hold the lock only briefly."""
+        """Acknowledge up to UNMATCHED_MESSAGES_MAX messages that do not match. More would hold the lock too long."""
         assert lane.unmatched is not None
         runs: list[tuple[int, int]] = []
         room = UNMATCHED_MESSAGES_MAX
