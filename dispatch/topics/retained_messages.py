@@ -47,7 +47,8 @@ class RetainedMessages:
     def give(self, new: Iterable[tuple[TopicState, SubscriptionState]]) -> ForebayError | None:
         """Give new subscriptions the retained messages of their topics. Return the error if memory has no room for one.
 
-        new: the subscriptions, each with its topic. They must have a consumer. Requires: the lock. O(retained messages).
+        new: the subscriptions, each with its topic.
+        Requires: the lock, and that the subscriptions have a consumer. O(retained messages).
         """
         now_ms = self._now_ms()
         for topic, subscription in new:

@@ -130,7 +130,7 @@ class UnmatchedAcker:
         return None
 
     def _next_of(self, subscriptions: Sequence[SubscriptionState]) -> _Run | None:
-        """Return the first run that one of these subscriptions must examine, after acks of what is examined."""
+        """Acknowledge what these subscriptions do not match, up to the first run that one must examine; return it."""
         for subscription in subscriptions:
             for lane in subscription.open_lanes() if subscription in self._selecting else ():
                 assert lane.unmatched is not None
