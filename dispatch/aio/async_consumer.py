@@ -298,7 +298,6 @@ class AsyncConsumer:
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
         """Load messages or wait for one, because RAM has none."""
-        monitor, consumer = self._monitor, self._consumer
         is_called = False  # whether the line has called this take, which then must pass on when it ends
         if self._line.is_busy and not search.is_timed_out:
             search.waits_for_messages = True
@@ -306,15 +305,7 @@ class AsyncConsumer:
         try:
             while True:
                 search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
-                with monitor.lock, monitor.all_or_broken:
-                    deliveries = search.search_again()
-                    is_in_time = search.is_load_under_way or not search.is_timed_out
-                    is_waiting = deliveries is None and search.load is None and is_in_time
-                    if is_waiting and not (search.waits_for_messages and self._line.is_armed):
-                        consumer.arm()
-                        self._line.is_armed |= search.waits_for_messages
-                if monitor.deferred:
-                    monitor.run_deferred()
+                deliveries, is_waiting = self._search_again(search)
                 if deliveries is not None:
                     self._caller.work += len(deliveries)
                     return [AsyncDelivery(self, delivery) for delivery in deliveries]
@@ -329,6 +320,20 @@ class AsyncConsumer:
         finally:
             if is_called:
                 self._line.pass_on()
+
+    def _search_again(self, search: Search) -> tuple[list[Delivery] | None, bool]:
+        """Run one round of a search; return its deliveries, and whether it must wait. Then something will wake it."""
+        monitor = self._monitor
+        with monitor.lock, monitor.all_or_broken:
+            deliveries = search.search_again()
+            is_in_time = search.is_load_under_way or not search.is_timed_out
+            is_waiting = deliveries is None and search.load is None and is_in_time
+            if is_waiting and not (search.waits_for_messages and self._line.is_armed):
+                self._consumer.arm()
+                self._line.is_armed |= search.waits_for_messages
+        if monitor.deferred:
+            monitor.run_deferred()
+        return deliveries, is_waiting
 
     async def _wait(self, search: Search, deadline: float | None, was_called: bool) -> bool:
         """Wait until something changes; return whether the line has called this take.

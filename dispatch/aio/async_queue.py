@@ -73,14 +73,12 @@ class AsyncSender:
         cancelled.
         """
         inner = None if transaction is None else inner_transaction(transaction)
-        if retain is not False:
+        if retain is not False or (self._held and self._sender.destination in self._held):
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-            return await self._caller.call(self._for_threads().send_message, message, retain, inner, timeout)
-        if self._held and self._sender.destination in self._held:
+            if retain is not False:
+                return await self._caller.call(self._for_threads().send_message, message, retain, inner, timeout)
             deadline = deadline_after(timeout, self._monitor.monotonic())
-            content = body if type(body) is bytes else as_bytes(body)
-            message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             async with self._turn(deadline):
                 own_id = await self._caller.drive(self._sender.send_steps(message, inner, deadline))
         else:

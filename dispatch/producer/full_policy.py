@@ -7,6 +7,7 @@ neither. A dead letter is stored regardless of the limits of its queue, and even
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count, zip_longest
 from typing import Final, cast
 
@@ -101,15 +102,12 @@ class FullPolicy:
                 while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, most))) is not None:
                     oldest, first, last = found
                     lengths = list(oldest.lane.pending_lane.lengths(first, last))
-                    chosen = dropped_bytes = 0
-                    while chosen < len(lengths) and (chosen < messages or dropped_bytes < size_bytes):
-                        dropped_bytes += lengths[chosen]
-                        chosen += 1
+                    chosen, chosen_bytes = _choose(lengths, messages, size_bytes)
                     dropped = oldest.remove(first, first + chosen - 1)
                     destination.dropped += dropped
                     removed += dropped
                     messages -= chosen
-                    size_bytes -= dropped_bytes
+                    size_bytes -= chosen_bytes
                     most = min(2 * most, EXAMINED_RUN_MESSAGES_MAX)
             finally:
                 for oldest in lanes:
@@ -154,6 +152,18 @@ class FullPolicy:
     def dropped_id(self, id_prefix: str) -> str:
         """Return an id for a message that was never stored; only its sender gets it."""
         return f"{id_prefix}dropped-{self._epoch}-{next(self._drop_numbers)}"
+
+
+def _choose(lengths: Sequence[int], messages: int, size_bytes: int) -> tuple[int, int]:
+    """Return how many of the first messages must go to free so many messages and bytes, and their bytes.
+
+    lengths: of each message. If all of them are not enough, all must go.
+    """
+    chosen = chosen_bytes = 0
+    while chosen < len(lengths) and (chosen < messages or chosen_bytes < size_bytes):
+        chosen_bytes += lengths[chosen]
+        chosen += 1
+    return chosen, chosen_bytes
 
 
 def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:

@@ -145,8 +145,8 @@ class SendPipeline:
         """Store the rest of a batch as soon as the disk has room for it, or raise the error if it never has."""
         rest, space = batch.rest(), self._parts.space
 
-        def attempt() -> None:
-            self.store_now(batch.rest())
+        def attempt() -> StoreFull | None:
+            return self._try_to_store(batch.rest())
 
         line = space.line(batch.persistent is True)
         yield from space.retry(line, self._destination, rest.sizes, full, batch.deadline, attempt, self._confirmer)

@@ -26,7 +26,7 @@ GATHERED_CHARGE_BYTES: Final = 192
 GATHERED_BYTES_MAX: Final = 1 << 20
 """Most bytes that one transaction gathers in RAM. Beyond it, slices are written before they are full."""
 TIMESTAMP_SPREAD_MS: Final = 1_000
-"""All messages of a slice get the timestamp of its first message, so a slice has only messages sent within this time."""
+"""All messages of a slice get the timestamp of the first one, so a slice has only messages sent within this time."""
 
 
 class _Gathered:

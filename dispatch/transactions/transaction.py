@@ -26,6 +26,7 @@ from ...store.errors import (
 )
 from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.contents import Contents
+from ...store.format.identity import Identity
 from ...store.format.message_properties import encode_properties
 from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
@@ -172,14 +173,18 @@ class Transaction:
         branch = self._branch
         sent = identity_of(lane.destination.number, properties)
         assert sent is not None
-        duplicates = self.parts.windows.persistent
-        if duplicates.deciding_transaction(sent) == branch.number or self.parts.windows.is_stored(sent):
+        if self._is_known(sent):
             return
         with self.parts.memory.charged_sent(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
         branch.identities.append(sent)
-        duplicates.hold_undecided((sent,), branch.number)
+        self.parts.windows.persistent.hold_undecided((sent,), branch.number)
         self._sent += 1
+
+    def _is_known(self, sent: Identity) -> bool:
+        """Return whether a message with this identity is stored already, or in this transaction."""
+        windows = self.parts.windows
+        return windows.persistent.deciding_transaction(sent) == self._branch.number or windows.is_stored(sent)
 
     def add_non_persistent(
         self,
@@ -198,8 +203,7 @@ class Transaction:
                 if own_id is not None and target.destination.has_duplicate_window:
                     sent = identity_of(target.destination.number, properties)
                     assert sent is not None
-                    is_own = self.parts.windows.persistent.deciding_transaction(sent) == self._branch.number
-                    if is_own or self.parts.windows.is_stored(sent):
+                    if self._is_known(sent):
                         ids.append(own_id)
                         continue
                 if own_id is None:

@@ -247,10 +247,22 @@ class SubscriptionLaneState(PersistentLaneState):
         if not subscription.is_durable:
             self.backing_store = subscription.topic.registry.unrecorded
             self.syncs = False
-        # The selector matches all pending messages before this sequence.
+        # All pending messages before this sequence are examined: the selector matches them, or they are in `unmatched`.
         self.examined = 0
         if subscription.selector is not None:
             self.unmatched = SequenceSet()
+
+    def note_examined(self, unmatched: SequenceSet, first: int, last: int) -> None:
+        """Note that the messages `first` to `last` are examined. unmatched: those that the selector does not match."""
+        assert self.unmatched is not None
+        for begin, end in unmatched:
+            if first <= end:
+                self.unmatched.add(max(begin, first), end)
+        self.examined = max(self.examined, last + 1)
+
+    def note_nothing_to_examine(self) -> None:
+        """Note that all published messages are examined."""
+        self.examined = self.published_end
 
     def remove_unseen(self, first: int, last: int) -> int:
         """Remove messages that were just stored and that the subscriber never sees; return how many."""

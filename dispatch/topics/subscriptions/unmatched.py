@@ -85,13 +85,9 @@ class UnmatchedAcker:
                 self._reading.release(run.charge)
         with self._monitor.lock, self._monitor.all_or_broken:
             for lane, begin in run.examiners.items():
-                if lane.subscription not in self._selecting:
-                    continue
-                assert lane.unmatched is not None and lane.subscription.selector is not None
-                for first, last in unmatched[lane.subscription.selector.text]:
-                    if begin <= last:
-                        lane.unmatched.add(max(first, begin), last)
-                lane.examined = max(lane.examined, run.last + 1)
+                if lane.subscription in self._selecting:
+                    assert lane.subscription.selector is not None
+                    lane.note_examined(unmatched[lane.subscription.selector.text], begin, run.last)
             if run.survey is not None:
                 run.lane.note_survey(run.survey)
         if run.survey is not None:
@@ -140,10 +136,14 @@ class UnmatchedAcker:
                 if run is None and lane.unmatched:
                     self._acknowledge_unmatched(lane, is_durable=subscription.is_durable)
                 if run is not None:
-                    for examiner in run.examiners:
-                        self._selecting[examiner.subscription] = self._selecting.pop(examiner.subscription)
+                    self._end_turn(run)
                     return run
         return None
+
+    def _end_turn(self, run: _Run) -> None:
+        """Let the subscriptions that examine a run have their next turn after all others."""
+        for examiner in run.examiners:
+            self._selecting[examiner.subscription] = self._selecting.pop(examiner.subscription)
 
     def _examiners(self, chosen: SubscriptionLaneState, first: int, last: int) -> dict[SubscriptionLaneState, int]:
         """Return a few lanes of the topic that need the same messages next, so that they can share the read."""
@@ -162,7 +162,7 @@ class UnmatchedAcker:
         pending_lane = lane.subscription_lane
         unexamined = _unexamined(lane)
         if unexamined is None or unexamined[0] >= lane.published_end:
-            lane.examined = lane.published_end
+            lane.note_nothing_to_examine()
             return None
         first, last = unexamined[0], min(unexamined[1], lane.published_end - 1)
         selector = lane.subscription.selector
