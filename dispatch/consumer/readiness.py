@@ -35,7 +35,7 @@ class Readiness:
         return self._is_asked
 
     def tell(self, due: list[Callable[[], None]]) -> None:
-        """Add the callback to those that are due, once for each time that it was armed."""
+        """Add the callback to the due callbacks, once for each time that it was armed."""
         if self.is_armed:
             self.is_armed = False
             due.append(self._on_ready)

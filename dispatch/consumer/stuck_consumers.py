@@ -36,11 +36,11 @@ class StuckConsumers:
         """why: returns the log level and the sentence for a consumer, or None if there is nothing to report."""
         self._why = why
         self._stuck: list[CoreConsumer] = []
-        # Number of consumers before those that are checked next.
+        # Place in the list of consumers at which the next check begins.
         self._at = 0
 
     def check(self, consumers: Sequence[CoreConsumer], now: float) -> None:
-        """Find those that are stuck among at most LOOK_MAX of the consumers, in turns. Requires: the lock."""
+        """Find stuck consumers among the next LOOK_MAX of these consumers. Requires: the lock."""
         if self._at >= len(consumers):
             self._at = 0
         begin, self._at = self._at, self._at + LOOK_MAX
@@ -59,7 +59,7 @@ class StuckConsumers:
                     activity.stuck_told_again_at = now + TOLD_AGAIN_SECONDS
 
     def tell(self) -> int:
-        """Log why the consumers that were found are stuck; return how many there were. Requires: no lock."""
+        """Log why each consumer that `check` found is stuck; return how many there were. Requires: no lock."""
         stuck, self._stuck = self._stuck, []
         for consumer in stuck:
             reason = self._why(consumer)

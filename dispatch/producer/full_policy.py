@@ -34,7 +34,7 @@ EXAMINED_RUN_MESSAGES_MAX: Final = 4096
 
 
 class _Oldest:
-    """A lane whose first messages are dropped, except those in flight."""
+    """A lane whose first messages are dropped, except messages in flight."""
 
     def __init__(self, removals: Removals, lane: LaneState) -> None:
         self.lane = lane

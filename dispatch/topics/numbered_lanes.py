@@ -50,7 +50,7 @@ class NumberedLanes:
         return destination.lanes[priority]
 
     def _subscription(self, subscription_number: int) -> SubscriptionState | None:
-        """Return the subscription of a number if it is read or has state in RAM. O(subscriptions of its topic)."""
+        """Return the subscription of a number if it is online or has state in RAM. O(subscriptions of its topic)."""
         subscriber = self._subscribers.by_number.get(subscription_number)
         topic = None if subscriber is None else self._topics.by_number.get(subscriber.facts.topic)
         subscriptions = () if topic is None else topic.open_subscriptions()

@@ -41,9 +41,8 @@ class TopicMaker:
         policies: Policies,
         keys: KeyMemory,
     ) -> None:
-        """subscribers: what the store has of each subscription.
+        """subscribers: the store's part of each subscription.
         properties: the host properties, among which the retained messages are.
-
         keys: pays for the places that "latest_per_key" remembers.
         """
         self._destination_state_parts = destination_state_parts

@@ -96,7 +96,7 @@ class AbstractSubscriptionRegistry(ABC):
 class SubscribedTopicState(NamedDestinationState):
     """The part of a topic's state that its subscriptions use. The state lock guards it."""
 
-    __slots__ = ("subscribers", "evictor", "registry", "kept", "online", "evicted")
+    __slots__ = ("subscribers", "evictor", "subscription_registry", "kept", "online", "evicted")
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class SubscribedTopicState(NamedDestinationState):
         name: str,
         subscribers: Subscriptions,
         evictor: EvictionRule | None,
-        registry: AbstractSubscriptionRegistry,
+        subscription_registry: AbstractSubscriptionRegistry,
     ) -> None:
         """Make the state of a topic without a subscription online.
 
@@ -115,7 +115,7 @@ class SubscribedTopicState(NamedDestinationState):
         super().__init__(parts, number, name)
         self.subscribers = subscribers
         self.evictor = evictor
-        self.registry = registry
+        self.subscription_registry = subscription_registry
         # Durable subscriptions that are online or have state in RAM, by name.
         self.kept: dict[str, SubscriptionState] = {}
         # Subscriptions with a consumer, durable or not.
@@ -126,7 +126,7 @@ class SubscribedTopicState(NamedDestinationState):
     @property
     def selector_matches(self) -> SelectorMatches:
         """Which selectors match the arriving message."""
-        return self.registry.selector_matches
+        return self.subscription_registry.selector_matches
 
     @property
     def durable_names(self) -> list[str]:
@@ -245,7 +245,7 @@ class SubscriptionLaneState(PersistentLaneState):
         self.first_sequence = max(topic_lane_state.first_sequence, pending_lane.first_sequence)
         self.first_sent_bytes = max(topic_lane_state.first_sent_bytes, pending_lane.first_sent_bytes)
         if not subscription.is_durable:
-            self.backing_store = subscription.topic.registry.unrecorded
+            self.backing_store = subscription.topic.subscription_registry.unrecorded
             self.syncs = False
         # All pending messages before this sequence are examined: the selector matches them, or they are in `unmatched`.
         self.examined = 0
@@ -391,7 +391,7 @@ class SubscriptionState(DestinationState):
         """Take the subscription offline once its last consumer has closed."""
         if self.selector_groups:
             return
-        self.topic.registry.leave(self)
+        self.topic.subscription_registry.leave(self)
         if not self.topic.online:
             for lane in self.topic.all_lanes():
                 lane.memory.pending_cache.discard_lane(lane.pending_lane.number)

@@ -53,15 +53,15 @@ class TopicState(SubscribedTopicState):
         name: str,
         subscribers: Subscriptions,
         evictor: EvictionRule | None,
-        registry: AbstractSubscriptionRegistry,
+        subscription_registry: AbstractSubscriptionRegistry,
         properties: PropertyTable,
     ) -> None:
         """Make the state of a topic without messages.
 
-        subscribers, evictor, registry: as in SubscribedTopicState.
+        subscribers, evictor, subscription_registry: as in SubscribedTopicState.
         properties: the host properties, among which the retained messages are.
         """
-        super().__init__(parts, number, name, subscribers, evictor, registry)
+        super().__init__(parts, number, name, subscribers, evictor, subscription_registry)
         self.properties = properties
         # By priority, if non-persistent messages were sent in it.
         self.fan_outs: dict[int, FanOut] = {}
@@ -89,7 +89,7 @@ class TopicState(SubscribedTopicState):
         self.subscribers.remove_unneeded_part()
 
     def qualified_names(self) -> list[str]:
-        """Return the name of the topic, and those of its durable subscriptions."""
+        """Return the names of the topic and of its durable subscriptions."""
         own_name = self.qualified_name
         return [own_name, *(f"{own_name}/{name}" for name in self.durable_names)]
 
