@@ -403,7 +403,7 @@ class Consumer(WaitingConsumer):
                     monitor.lock.break_by(error)
                     raise
         except StoreFull as full:
-            # Nothing is settled yet. If the delivery goes back while there is no lock, `Settlements.ack` refuses it.
+            # Nothing is settled yet. If the delivery goes back while the lock is free, `Settlements.ack` refuses it.
             self._parts.settlements.make_disk_space(full)
             self._parts.settlements.ack(self, (delivery,), self.confirmer)
             return
