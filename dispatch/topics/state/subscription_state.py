@@ -89,7 +89,7 @@ class AbstractSubscriptionRegistry(ABC):
     """Which selectors match the arriving message. All topics share it, because one message arrives at a time."""
 
     @abstractmethod
-    def leave(self, subscription: SubscriptionState) -> None:
+    def go_offline(self, subscription: SubscriptionState) -> None:
         """Take a subscription offline, because its last consumer is closed. Requires: the lock."""
 
 
@@ -391,7 +391,7 @@ class SubscriptionState(DestinationState):
         """Take the subscription offline once its last consumer has closed."""
         if self.selector_groups:
             return
-        self.topic.subscription_registry.leave(self)
+        self.topic.subscription_registry.go_offline(self)
         if not self.topic.online:
             for lane in self.topic.all_lanes():
                 lane.memory.pending_cache.discard_lane(lane.pending_lane.number)
@@ -455,6 +455,10 @@ class SubscriptionState(DestinationState):
         if self.topic.evictor is not None:
             self.topic.evictor.forget(self)
         self.note_unused()
+        self.discard_cached_lanes()
+
+    def discard_cached_lanes(self) -> None:
+        """Make the caches forget the persistent messages of the subscription. O(lanes)."""
         caches = self.memory.pending_cache, self.memory.head_queue_cache
         for pending_lane in filter(None, self.subscriber.lanes):
             for cache in caches:

@@ -105,8 +105,8 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
         if subscription.is_durable:
             subscription.topic.keep(subscription)
 
-    def leave(self, subscription: SubscriptionState) -> None:
-        """Take a subscription offline, because its last consumer has left. End it if it has no name."""
+    def go_offline(self, subscription: SubscriptionState) -> None:
+        """Take a subscription offline, because its last consumer is closed. End it if it has no name."""
         subscription.topic.take_offline(subscription)
         if subscription.is_durable and subscription.is_blank:
             self._drop_non_persistent(subscription)
@@ -126,10 +126,7 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
         """
         if subscription.subscriber.facts.name in subscription.topic.kept:
             return
-        for pending_lane in filter(None, subscription.subscriber.lanes):
-            for cache in (subscription.memory.pending_cache, subscription.memory.head_queue_cache):
-                cache.discard_lane(pending_lane.number)
-            subscription.memory.head_queue_cache.reopen(pending_lane.number)
+        subscription.discard_cached_lanes()
         self._subscribers.shrink_to_row(subscription.number)
 
     def move(self, subscription: SubscriptionState) -> None:
