@@ -25,12 +25,12 @@ from .producer.batching import Batch
 from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary
-from .topics.state.fan_out import FanOut
 from .topics.reader import TopicReader
-from .topics.topic_registry import TopicRegistry
+from .topics.state.fan_out import FanOut
+from .topics.state.topic_state import TopicState
 from .topics.subscriptions.cursors import Edge, Landing, Moment, SeekTarget, parse_target
 from .topics.subscriptions.subscription_admin import SubscriptionAdmin
-from .topics.state.topic_state import TopicState
+from .topics.topic_registry import TopicRegistry
 
 PUBLIC: Final = (
     *SENDER_PUBLIC,

@@ -8,8 +8,8 @@ from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.model.destination import LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
-from .topic_registry import TopicRegistry
 from .state.subscription_state import SubscriptionState
+from .topic_registry import TopicRegistry
 
 
 class NumberedLanes:

@@ -11,9 +11,9 @@ from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction_registry import TransactionRegistry
-from .topic_registry import TopicRegistry
-from .subscriptions.subscription_registry import SubscriptionRegistry
 from .state.topic_state import TopicState
+from .subscriptions.subscription_registry import SubscriptionRegistry
+from .topic_registry import TopicRegistry
 
 
 class TopicAdmin:

@@ -10,14 +10,14 @@ from ..consumer.options import ConsumerOptions
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
-from .topic_registry import TopicRegistry
 from .retained_messages import RetainedMessages
 from .state.subscription_state import SubscriptionState
+from .state.topic_state import TopicState
 from .subscriptions.cursors import SeekTarget, within
-from .subscriptions.subscription_registry import SubscriptionRegistry
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
-from .state.topic_state import TopicState
+from .subscriptions.subscription_registry import SubscriptionRegistry
+from .topic_registry import TopicRegistry
 
 
 class TopicConsumerFactory:

@@ -11,19 +11,19 @@ from ..consumer.consumer_factory import ConsumerFactory
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.owners import CoreOwners
 from ..transactions.transaction_registry import TransactionRegistry
-from .fan_out_opener import FanOutOpener
 from .eviction.latest_per_key import KeyMemory
+from .fan_out_opener import FanOutOpener
 from .numbered_lanes import NumberedLanes
-from .topic_registry import TopicMaker, TopicRegistry
 from .retained_messages import RetainedMessages
-from .topic_retention import TopicRetention
-from .subscriptions.subscription_registry import SubscriptionRegistry
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
+from .subscriptions.subscription_registry import SubscriptionRegistry
 from .subscriptions.unmatched import UnmatchedAcker
 from .subscriptions.unrecorded import UnrecordedStore
 from .topic_admin import TopicAdmin
 from .topic_consumer_factory import TopicConsumerFactory
+from .topic_registry import TopicMaker, TopicRegistry
+from .topic_retention import TopicRetention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,12 @@ from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYT
 from ..core.model.destination import CoreConsumer, DestinationStateParts
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
-from .eviction.latest_per_key import KeyMemory
 from .eviction.evictor import Evictor
-from .topic_retention import TopicRetention
+from .eviction.latest_per_key import KeyMemory
 from .state.subscription_state import AbstractSubscriptionRegistry, SubscriptionState
-from .subscriptions.patterns import PatternRegistry
 from .state.topic_state import TopicState
+from .subscriptions.patterns import PatternRegistry
+from .topic_retention import TopicRetention
 
 
 class TopicMaker:

@@ -64,8 +64,8 @@ from forebay.dispatch.producer.sender_parts import SenderParts
 from forebay.dispatch.producer.space_lines import SpaceLines
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
-from forebay.dispatch.topics.subscriptions.subscription_registry import SubscriptionRegistry
 from forebay.dispatch.topics.state.topic_state import TopicState
+from forebay.dispatch.topics.subscriptions.subscription_registry import SubscriptionRegistry
 from forebay.dispatch.transactions.transaction_registry import TransactionRegistry
 from forebay.store.directory_store import DirectoryStore
 from forebay.store.disk.disk import Disk, File

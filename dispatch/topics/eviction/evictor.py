@@ -17,10 +17,10 @@ from ...config.policy import Eviction
 from ...core.model.destination import LaneState
 from ...core.model.non_persistent_lane_state import NonPersistentLaneState
 from ...core.redelivery.removal import Removals
-from .arrival_order import ArrivalOrder, Run
-from .latest_per_key import KeyMemory, LatestPerKey, key_of
 from ..state.selector_matches import SelectorMatches
 from ..state.subscription_state import EvictionRule, SubscriptionLaneState, SubscriptionState
+from .arrival_order import ArrivalOrder, Run
+from .latest_per_key import KeyMemory, LatestPerKey, key_of
 
 SLACK: Final = 8
 """Evictions are batched: they begin once the messages above the limit are more than 1/SLACK of the limit."""

@@ -24,10 +24,10 @@ from ...core.model.lifecycle import Lifecycle
 from ...core.model.persistent_lane_state import PersistentLaneState
 from .fan_out import FanOut
 from .subscription_state import (
+    AbstractSubscriptionRegistry,
     EvictionRule,
     SubscribedTopicState,
     SubscriptionLaneState,
-    AbstractSubscriptionRegistry,
     SubscriptionState,
 )
 
