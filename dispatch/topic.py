@@ -25,12 +25,12 @@ from .producer.batching import Batch
 from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary
-from .topics.fan_out import FanOut
 from .topics.reader import TopicReader
-from .topics.registry import TopicRegistry
+from .topics.state.fan_out import FanOut
+from .topics.state.topic_state import TopicState
 from .topics.subscriptions.cursors import Edge, Landing, Moment, SeekTarget, parse_target
 from .topics.subscriptions.subscription_admin import SubscriptionAdmin
-from .topics.topic_state import TopicState
+from .topics.topic_registry import TopicRegistry
 
 PUBLIC: Final = (
     *SENDER_PUBLIC,
@@ -198,7 +198,7 @@ class Topic(Sender):
         # A deletion must not fail for want of memory for a transaction. After a crash between the two, the caller
         # repeats both.
         if not self._make_pipeline().is_known(batch):
-            self._parts.retained.delete(retained_name(self._topic.number, key))
+            self._parts.retained_messages.delete(retained_name(self._topic.number, key))
         return self._send_batch(batch)
 
     def _send_and_retain(self, batch: Batch, key: str) -> str:

@@ -3,7 +3,7 @@
 The rules are here, as pure functions, so that a curve or a plan can apply them to limits that are not in use. Four
 bounds are elsewhere: the index cache without a setting (`index_cache_bytes` of dispatch/config/settings.py), the fixed
 parts (dispatch/config/memory_plan.py), messages that halt their groups (dispatch/core/memory, MessageGroupMemory), and
-lists that read beside others of their topic (dispatch/topics/shared_reading.py).
+lists that read beside others of their topic (dispatch/topics/state/shared_reading.py).
 """
 
 from __future__ import annotations

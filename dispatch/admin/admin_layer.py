@@ -9,8 +9,8 @@ from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
 from ...store.directory_store import DirectoryStore
 from ..core.owners import CoreOwners
-from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
+from ..topics.topic_registry import TopicRegistry
 from ..transactions.transaction_registry import TransactionRegistry
 from .browse import Browsers
 from .dead_letter_recovery import DeadLetterRecovery

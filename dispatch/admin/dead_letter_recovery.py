@@ -18,7 +18,7 @@ from ...store.state.transactions import Branches
 from ..config.policies import Policies
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.model.destination import LaneState
-from ..topics.registry import TopicRegistry
+from ..topics.topic_registry import TopicRegistry
 
 TIDY_RUNS: Final = 32
 """Runs that one call of `tidy` checks. Each may read a block of the index, under the lock."""

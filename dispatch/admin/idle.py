@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.monitor import Monitor, in_sections
-from ..topics.registry import TopicRegistry
+from ..topics.topic_registry import TopicRegistry
 from ..transactions.transaction_registry import TransactionRegistry
 
 DestinationT = TypeVar("DestinationT", bound=DestinationState)

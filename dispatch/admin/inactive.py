@@ -16,8 +16,8 @@ from ..core.destinations.destination_state import DestinationState, NamedDestina
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.model.lifecycle import Lifecycle
 from ..core.monitor import Monitor, in_sections
-from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
+from ..topics.topic_registry import TopicRegistry
 from ..transactions.transaction_registry import TransactionRegistry
 from .queue_admin import QueueAdmin
 

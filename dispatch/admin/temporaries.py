@@ -18,9 +18,9 @@ from ..core.confirmer import Confirmer
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
 from ..core.monitor import Monitor
-from ..topics.registry import TopicRegistry
+from ..topics.state.topic_state import TopicState
 from ..topics.topic_admin import TopicAdmin
-from ..topics.topic_state import TopicState
+from ..topics.topic_registry import TopicRegistry
 from .queue_admin import QueueAdmin
 
 logger = LateLogger("forebay.dispatch")

@@ -1,7 +1,7 @@
 """AsyncConsumer: take messages of one queue in an event loop, and settle them.
 
-A take never waits between the hand-out and its return, so a cancelled take was given nothing. A worker thread reads
-what a take must load; the loop waits neither for that nor for any sync.
+A take never waits between the hand-out of messages and its return, so a cancelled take was given nothing. The loop
+never waits for the disk: worker threads read messages and sync.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from .send_order import SendOrder
 from .take_line import TakeLine
 
 RUNS_A_PART: Final = 16
-"""An ack of more runs is done in parts, because each run may need another block of the index."""
+"""Most runs that one part settles, because each run may need another block of the index."""
 MESSAGES_A_PART: Final = 1024
-"""If more messages are settled, it is done in parts, and other tasks run between them."""
+"""Most messages that one part of an ack, nack or release settles. Other tasks run between two parts."""
 NUMBERS: Final = frozenset((int, float))
 DELIVERY_PUBLIC: Final = (*INNER_DELIVERY_PUBLIC, "read")
 """The names that `dir` of a delivery shows."""
 CONSUMER_PUBLIC: Final = tuple(name for name in INNER_CONSUMER_PUBLIC if name != "fileno")
-"""The names that `dir` of a consumer shows: those of the inner one without the descriptor, which a loop can't use."""
+"""The names that `dir` of a consumer shows. A loop can't use the descriptor of `fileno`."""
 
 
 @asynchronous("a delivery of forebay.aio", block="async with delivery:")
@@ -191,7 +191,10 @@ class AsyncDelivery:
 
 
 class ConsumerCallbacks:
-    """What the inner consumer calls for its AsyncConsumer. Called itself, it is on_ready. It is made before both."""
+    """The callbacks that a Consumer gets from its AsyncConsumer, which is made after it.
+
+    The object itself is the `on_ready` of the Consumer. It passes each call on to the thread of the loop.
+    """
 
     is_of_a_loop: ClassVar[bool] = True
     """See ConsumerOptions."""
@@ -223,7 +226,7 @@ class AsyncConsumer:
     ) -> None:
         callbacks.on_ready = self.wake
         post = callbacks.inbox.post
-        # With a confirmer of its own, the loop does not wait for what its acks owe.
+        # The confirmer of the loop notes the syncs that acks need, and waits for none.
         consumer.attach_loop(caller, when_moved=partial(post, self._move), when_closed=partial(post, self._close_takes))
         self._caller = caller
         self._monitor = caller.monitor
@@ -231,7 +234,7 @@ class AsyncConsumer:
         self._lines = lines
         self._selector_group = consumer.selector_group
         self._line = lines.enter(self, self._selector_group)
-        # What its takes wait for: True: their turn in the line; False: credit.
+        # Its takes that wait, each with True if it waits for its turn in the line, and False if it waits for credit.
         self._waits: dict[asyncio.Future[None], bool] = {}
 
     # ------------------------------------------------------------------ taking
@@ -294,24 +297,15 @@ class AsyncConsumer:
         return await self._take_slowly(search, deadline)
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
-        """Have a message loaded or wait for one, because RAM has none."""
-        monitor, consumer = self._monitor, self._consumer
-        is_called = False  # out of the line; then it must pass on when it leaves
+        """Load messages or wait for one, because RAM has none."""
+        is_called = False  # whether the line has called this take, which then must pass on when it ends
         if self._line.is_busy and not search.is_timed_out:
             search.waits_for_messages = True
             is_called = await self._wait(search, deadline, was_called=False)
         try:
             while True:
                 search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
-                with monitor.lock, monitor.all_or_broken:
-                    deliveries = search.search_again()
-                    is_in_time = search.is_load_under_way or not search.is_timed_out
-                    is_waiting = deliveries is None and search.load is None and is_in_time
-                    if is_waiting and not (search.waits_for_messages and self._line.is_armed):
-                        consumer.arm()
-                        self._line.is_armed |= search.waits_for_messages
-                if monitor.deferred:
-                    monitor.run_deferred()
+                deliveries, is_waiting = self._search_again(search)
                 if deliveries is not None:
                     self._caller.work += len(deliveries)
                     return [AsyncDelivery(self, delivery) for delivery in deliveries]
@@ -327,8 +321,25 @@ class AsyncConsumer:
             if is_called:
                 self._line.pass_on()
 
+    def _search_again(self, search: Search) -> tuple[list[Delivery] | None, bool]:
+        """Run one round of a search; return its deliveries, and whether it must wait. Then something will wake it."""
+        monitor = self._monitor
+        with monitor.lock, monitor.all_or_broken:
+            deliveries = search.search_again()
+            is_in_time = search.is_load_under_way or not search.is_timed_out
+            is_waiting = deliveries is None and search.load is None and is_in_time
+            if is_waiting and not (search.waits_for_messages and self._line.is_armed):
+                self._consumer.arm()
+                self._line.is_armed |= search.waits_for_messages
+        if monitor.deferred:
+            monitor.run_deferred()
+        return deliveries, is_waiting
+
     async def _wait(self, search: Search, deadline: float | None, was_called: bool) -> bool:
-        """Wait until something changes; return whether it was called out of the line."""
+        """Wait until something changes; return whether the line has called this take.
+
+        was_called: whether the line had called it before, and it found nothing.
+        """
         loop, line, in_line = self._caller.loop, self._line, search.waits_for_messages
         future: asyncio.Future[None] = loop.create_future()
         self._waits[future] = in_line
@@ -337,7 +348,8 @@ class AsyncConsumer:
         elif was_called:
             line.pass_on()
         else:
-            line.call()  # the line may have relied on this consumer, which no message wakes while it has no credit
+            # No arrival wakes a consumer without credit. If the line relied on this one, it must choose another.
+            line.call()
         timer = None
         if search.is_load_under_way:
             timer = loop.call_later(LOAD_WAIT_SECONDS, _wake, future)
@@ -356,16 +368,16 @@ class AsyncConsumer:
         return in_line and line.leave(future)
 
     def wake(self) -> None:
-        """Look again, because there may be messages or credit."""
+        """Let waiting takes look again, because there may be messages or credit."""
         for future, in_line in self._waits.items():
             if not in_line:
                 _wake(future)
         self._line.call()
 
     def _move(self) -> None:
-        """Move to a line of its own, because messages are assigned from now on.
+        """Move to the line of the new selector group, because messages are assigned to consumers from now on.
 
-        Takes that wait in the other line look again.
+        Takes that wait in the old line look again.
         """
         self._lines.exit(self, self._selector_group)
         self._selector_group = self._consumer.selector_group
@@ -374,10 +386,7 @@ class AsyncConsumer:
             _wake(future)
 
     def _close_takes(self) -> None:
-        """Wake this consumer's takes for the last time, because it is closed.
-
-        Takes of other consumers must no longer rely on it.
-        """
+        """Wake all takes of this consumer, because it is closed, and leave the line to other consumers."""
         for future in self._waits:
             _wake(future)
         self._lines.exit(self, self._selector_group)
@@ -430,7 +439,7 @@ class AsyncConsumer:
         self, handler: Callable[[AsyncDelivery], object], rejections: NonRetryable, turns: MessageGroupTurns
     ) -> None:
         async for delivery in self:
-            # No other task has run since it was taken.
+            # No other task has run since the take, so `returns` has the value that it had then.
             following = delivery._delivery if turns.begin(delivery._delivery, turns.returns) else None
             while following is not None:
                 is_done = False
@@ -504,7 +513,7 @@ class AsyncConsumer:
                 partial(self._consumer.ack, transaction=inner_transaction(transaction)), _inner(deliveries)
             )
             return
-        if type(deliveries) is AsyncDelivery:  # as _settle, without another coroutine
+        if type(deliveries) is AsyncDelivery:  # `_settle`, written out here to save a coroutine for each single ack
             caller = self._caller
             if caller.ends_turn():
                 await asyncio.sleep(0)
@@ -652,7 +661,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 def _inner(deliveries: object) -> Any:
-    """Return the inner form of an argument; the inner consumer refuses anything else itself."""
+    """Return the deliveries that AsyncDeliveries wrap. Anything else stays as it is: the inner consumer refuses it."""
     if type(deliveries) is AsyncDelivery:
         return deliveries._delivery
     if isinstance(deliveries, list | tuple):
@@ -661,8 +670,8 @@ def _inner(deliveries: object) -> Any:
 
 
 def _parts(batch: list[Delivery]) -> Iterator[list[Delivery]]:
-    """Split the batch into parts of few runs and not too many messages."""
-    # The settling itself refuses what is not a delivery.
+    """Split a batch into parts of at most RUNS_A_PART runs and MESSAGES_A_PART messages."""
+    # An object that is no delivery counts as a run of its own; the consumer refuses it.
     sequences = [delivery.sequence if type(delivery) is Delivery else -1 for delivery in batch]
     begin = at = runs = 0
     for _, run in groupby(map(sub, sequences, count())):  # the difference is the same throughout a run

@@ -146,7 +146,7 @@ class AsyncForebay:
         return Opening(make, "bay.temporary_topic()")
 
     def destinations(self) -> list[str]:
-        """Return the names of all queues, sorted. Only of queues: `topics` returns those of topics."""
+        """Return the names of all queues, sorted. `topics` returns the names of topics."""
         return self._synchronous.destinations()
 
     def topics(self) -> list[str]:
@@ -212,11 +212,11 @@ class AsyncForebay:
     async def close(self, timeout: float | None = None) -> None:
         """Stop, write a checkpoint, leave the marker of a clean shutdown, release the directory.
 
-        A second call waits for one that is under way or was cancelled, whatever its own timeout, and ends as that does;
-        otherwise it does nothing.
+        A second call waits for a close that is under way and ends as that close does, whatever its own timeout. If the
+        store is closed, it does nothing.
 
-        Waiting takes end with Closed. If it is cancelled, it still goes on to its end. timeout: seconds to wait for
-        each background thread.
+        Waiting takes end with Closed. A cancelled close still goes on to its end. timeout: seconds to wait for each
+        background thread.
         """
         if self._closing is None:
             try:

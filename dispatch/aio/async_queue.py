@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 PART_MESSAGES_MAX: Final = 2048
 PART_BYTES_MAX: Final = 1 << 21
-"""Bytes of a batch that are written before other tasks run. With sync "always" so many wait in RAM for their sync."""
+"""Bytes that a batch writes before other tasks run. With sync "always" so many bytes wait in RAM for their sync."""
 
 
 class AsyncSender:
@@ -73,14 +73,12 @@ class AsyncSender:
         cancelled.
         """
         inner = None if transaction is None else inner_transaction(transaction)
-        if retain is not False:
+        if retain is not False or (self._held and self._sender.destination in self._held):
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-            return await self._caller.call(self._for_threads().send_message, message, retain, inner, timeout)
-        if self._held and self._sender.destination in self._held:
+            if retain is not False:
+                return await self._caller.call(self._for_threads().send_message, message, retain, inner, timeout)
             deadline = deadline_after(timeout, self._monitor.monotonic())
-            content = body if type(body) is bytes else as_bytes(body)
-            message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             async with self._turn(deadline):
                 own_id = await self._caller.drive(self._sender.send_steps(message, inner, deadline))
         else:
@@ -99,9 +97,9 @@ class AsyncSender:
                     timeout=timeout,
                 )
             except MustAwait as must:
-                async with self._turn(None):  # no other send has it
+                async with self._turn(None):  # at once, because no other send to this destination is under way
                     own_id = await self._caller.drive(must.steps, must.wait)
-        # Wait only after the write, because a call that is made later must not be stored before it.
+        # The task first waits here, after the write: another task's later send must not be stored before this one.
         if self._caller.owed:
             await self._caller.confirmed()
         elif self._caller.ends_turn(WORK_OF_A_SENT_MESSAGE):
@@ -125,7 +123,7 @@ class AsyncSender:
         one, and other tasks run. O(messages).
         """
         if not isinstance(messages, Iterable):
-            return self._sender.send_many(messages)  # it refuses this argument
+            return self._sender.send_many(messages)  # raises ArgumentError
         deadline = deadline_after(timeout, self._monitor.monotonic())
         if transaction is not None:
             self._sender.checked_transaction(inner_transaction(transaction))
@@ -141,6 +139,7 @@ class AsyncSender:
         return ids
 
     def _turn(self, deadline: float | None) -> AbstractAsyncContextManager[None]:
+        """Hold the destination in the block, once earlier sends to it have finished."""
         timeout = None if deadline is None else deadline - self._monitor.monotonic()
         return self._order.turn(self._sender.destination, timeout)
 
@@ -160,6 +159,7 @@ class AsyncSender:
     def _adopt(
         self, consumer: Consumer, callbacks: ConsumerCallbacks, on_slow: Callable[[AsyncConsumer], None] | None
     ) -> AsyncConsumer:
+        """Return the AsyncConsumer of a new Consumer. callbacks: those with which the Consumer was made."""
         adopted = AsyncConsumer(self._caller, consumer, self._context.lines, callbacks)
         if on_slow is not None:
             callbacks.on_slow = partial(on_slow, adopted)
@@ -207,7 +207,7 @@ class AsyncQueue(AsyncSender):
 
     @property
     def _synchronous(self) -> Queue:
-        """The same queue for worker threads, in which calls wait."""
+        """A Queue of the same destination for worker threads, where calls may wait."""
         return self._sender.for_threads()
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
@@ -218,7 +218,7 @@ class AsyncQueue(AsyncSender):
         chosen = compiled(selector)
         self._monitor.raise_if_closed()
         windows = self._sender.windows(chosen)
-        lock = threading.Lock()  # a read goes on when the task that waits for it is cancelled
+        lock = threading.Lock()  # if the task is cancelled, `close` must wait for a read that goes on
 
         def read() -> list[Message] | None:
             with lock:
@@ -490,21 +490,22 @@ class AsyncTemporaryTopic(_AsyncTemporary, AsyncTopic):
 
 
 def _told_slow(callbacks: ConsumerCallbacks, on_slow: Any) -> Any:
-    """Return what a Consumer calls when it has become slow. `subscribe` refuses what can't be called."""
+    """Return the on_slow for the inner Consumer. An on_slow that can't be called stays, and `subscribe` refuses it."""
     return callbacks.tell_slow if callable(on_slow) else on_slow
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """Split a batch into parts. Messages before an invalid one are a part of their own.
+    """Split messages into parts of at most PART_MESSAGES_MAX messages and about PART_BYTES_MAX bytes.
 
-    So are messages that need a sync before ones that need none, which would overtake them.
+    A part also ends before a message that needs no sync if the message before needs one: the first would overtake the
+    second. If the iterable raises, the messages before are a part of their own.
     """
     part: list[Message] = []
     part_bytes = 0
     needed_sync = False
     try:
         for message in messages:
-            is_message = isinstance(message, Message)  # its send refuses anything else
+            is_message = isinstance(message, Message)  # the send of the part refuses anything else
             needs_sync = not is_message or message.persistent is not False
             if needed_sync and not needs_sync and part:
                 yield part

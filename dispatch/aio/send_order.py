@@ -1,8 +1,8 @@
-"""SendOrder: store what one event loop sends to one destination in the order of the calls.
+"""SendOrder: store the messages that one event loop sends to one destination in the order of the calls.
 
-A send that is stored at once is in order by itself, because it is stored before its task lets others run. A send that
-takes several turns of the loop, such as a long batch or a send that waits for room, holds its destination meanwhile:
-later calls come after it.
+Most sends are stored before their task lets other tasks run, so they are in order by themselves. A send that takes
+several turns of the loop, such as a long batch or a send that waits for room, holds its destination meanwhile: later
+sends wait for it.
 """
 
 from __future__ import annotations

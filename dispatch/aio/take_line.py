@@ -1,7 +1,7 @@
 """TakeLine: the takes of one event loop that wait for messages of one selector group, first come, first served.
 
-Of all their consumers, one is armed at a time. So an arrival wakes one take, however many wait, and a take that leaves
-wakes the next. While a take waits, a consumer is armed or a take has been called.
+Only one of their consumers is armed at a time. So an arrival wakes one take, however many wait, and a take that leaves
+the line wakes the next one. While a take waits, either a consumer is armed or a take has been called.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ class TakeLine:
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
-        # Whether a take was called that has neither passed on nor joined again. It handles all arrivals so far.
+        # Whether a take was called and has neither passed on nor joined again. It is responsible for all arrivals so
+        # far.
         self._is_called = False
-        # The take that was called, until it leaves the line. Takes that were woken because their consumer ended don't
-        # count.
+        # The take that was called, until it leaves the line. A take that was woken because its consumer ended is not
+        # meant.
         self._called: asyncio.Future[None] | None = None
         # Whether the next arrival calls a take of this line.
         self.is_armed = False
@@ -46,7 +47,7 @@ class TakeLine:
         return is_called
 
     def call(self) -> None:
-        """Let the first take in line look, if none is about to, because there may be a message."""
+        """Wake the first take in line, because there may be a message, unless a called take is about to look."""
         self.is_armed = False
         while self._waiting and not self._is_called:
             future, _ = self._waiting.popitem(last=False)

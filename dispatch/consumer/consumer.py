@@ -1,9 +1,13 @@
 """Consumer: take messages of one queue and settle them.
 
-It is the object that a user has, and the core knows it as CoreConsumer. It is composed of parts: its stage says whether
-it takes, its dispatcher hands out from RAM, a Search finds messages that are not in RAM, Settlements end deliveries,
-the ConsumerEnding drains and closes it, ConsumerWaits wake waiting threads, and its Activity is for observers. Only
-the two paths of every single message are written here: the take from RAM and the ack.
+A Consumer is the object that a user has. The core of dispatch knows it as CoreConsumer. Only the two paths of every
+single message are written here: the take from RAM and the ack. The rest is done by its parts:
+
+- its stage says whether it takes, and its dispatcher hands out messages from RAM;
+- a Search finds messages that are not in RAM;
+- Settlements end deliveries, and the ConsumerEnding drains and closes the consumer;
+- ConsumerWaits wake waiting threads;
+- its Activity has figures for those who watch consumers.
 """
 
 from __future__ import annotations
@@ -109,7 +113,7 @@ class Consumer(WaitingConsumer):
         self.priority = options.priority
         self.ack_deadline_seconds = options.deadline_seconds or None
         self.is_polling = options.on_ready is None
-        # Whether an event loop drives its searches. Then a take that finds nothing in RAM returns at once.
+        # Whether an event loop runs its searches. Then a take that finds nothing in RAM returns at once.
         self._is_of_a_loop = options.is_of_a_loop
         self.is_exclusive = False
         self.prefetch_limit = options.prefetch
@@ -141,9 +145,10 @@ class Consumer(WaitingConsumer):
     def attach_loop(
         self, confirmer: Confirmer, *, when_moved: Callable[[], None], when_closed: Callable[[], None]
     ) -> None:
-        """Let an event loop confirm its acks, and learn when it moves to another selector group and when it closes.
+        """Let an event loop confirm the acks of this consumer, and learn when it moves or closes.
 
-        Both functions are called under the lock.
+        when_moved: called under the lock when it moves to another selector group. when_closed: called under the lock
+            when it closes.
         """
         self.confirmer = confirmer
         self.waits.attach_loop(when_moved, when_closed)
@@ -201,8 +206,9 @@ class Consumer(WaitingConsumer):
                 if monitor.lock.failure is not None:
                     raise monitor.lock.failure.again()
                 monitor.entries += 1
-                # `credit` for one message, written inline: one is asked for and there is credit, or more are asked for
-                # and the credit is one. A consumer that drains or is closed has a dispatcher that hands out nothing.
+                # `credit`, written inline. The condition holds if the take may return one message only: one is asked
+                # for and there is credit, or the credit is one. If the consumer drains or is closed, its dispatcher
+                # hands out nothing.
                 if (
                     max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)
                 ) or self.prefetch_limit - self.in_flight == 1:
@@ -228,14 +234,14 @@ class Consumer(WaitingConsumer):
 
     @property
     def credit(self) -> int:
-        """How many more messages its prefetch allows it to take, and none while it drains."""
+        """How many more messages its prefetch allows it to take; 0 while it drains."""
         if self.stage.is_draining:
             return 0
         return self.prefetch_limit - self.in_flight if self.prefetch_limit else UNLIMITED
 
     @property
     def demand(self) -> int:
-        """How many messages may be kept for it: its credit, or one with prefetch 0 while it waits."""
+        """How many messages may be kept for it: its credit. With prefetch 0 that is one while a take waits."""
         if self.prefetch_limit or self.stage.is_draining:
             return self.credit
         return int(self.selector_group.is_awaited)
@@ -397,8 +403,9 @@ class Consumer(WaitingConsumer):
                     monitor.lock.break_by(error)
                     raise
         except StoreFull as full:
+            # Nothing is settled yet. If the delivery goes back while the lock is free, `Settlements.ack` refuses it.
             self._parts.settlements.make_disk_space(full)
-            self.ack(delivery)  # nothing is settled yet; the check says so if the delivery has gone back meanwhile
+            self._parts.settlements.ack(self, (delivery,), self.confirmer)
             return
         self.confirmer.confirm(journal_end)
 
@@ -442,6 +449,7 @@ class Consumer(WaitingConsumer):
         self.monitor.run_deferred()
 
     def return_untried(self, deliveries: Sequence[Delivery]) -> None:
+        """Return deliveries as `release` does, without calling the callbacks that are due then."""
         self._parts.settlements.release(self, deliveries)
 
     def reject(
@@ -508,9 +516,9 @@ class Consumer(WaitingConsumer):
                 self.selector_group.arm()
 
     def follow_destination(self) -> None:
-        """Follow the queue: take nothing, take as its distribution says, or take as usual. Requires: the lock.
+        """Take as the queue now says: nothing while it holds the consumer up, else what its distribution gives.
 
-        From now on its acks wake senders too, if the queue has got limits.
+        If the queue has limits now, acks wake senders too. Requires: the lock.
         """
         if self.stage.is_closed:
             return
@@ -578,10 +586,11 @@ class Consumer(WaitingConsumer):
         self._parts.ending.close(self, processed)
 
     def withdraw(self) -> None:
-        """Close it without a word to its host, which has not got it yet. Requires: the lock."""
+        """Close it before its host has got it, so without a callback. Requires: the lock."""
         self._parts.ending.withdraw(self)
 
     def close_with_destination(self, held: Sequence[Delivery]) -> None:
+        """Close it because its queue or the store ends. held: its deliveries. Requires: the lock."""
         self._parts.ending.close_with_destination(self, held)
 
     def wake_outside(self) -> None:
@@ -597,7 +606,7 @@ class Consumer(WaitingConsumer):
         return self._parts.settlements.held_in_transactions(self)
 
     def disable_in_child(self) -> None:
-        """Take and return nothing any more, because this is the copy in a forked child."""
+        """Take and give back nothing any more, because this object is the copy in a forked child."""
         take_no_more(self)
         self.waits.close()
 

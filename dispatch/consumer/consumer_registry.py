@@ -1,7 +1,7 @@
-"""ConsumerRegistry: what an open consumer is entered in besides its queue, from its making to its close.
+"""ConsumerRegistry: charge, watch and rank the open consumers of a store.
 
-Its charge, its ack deadline, the line of exclusive consumers, and the return of what it holds at its end. All of it is
-state in RAM, and a crash ends every consumer.
+A consumer is entered here when it is made, besides in its queue. When it closes, the registry returns its deliveries
+and forgets it. All of this is state in RAM: a crash ends every consumer.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..core.model.destination import CoreConsumer
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers
+from .ack_reminder import AckReminder
 from .options import ConsumerOptions
-from .stuck import AckReminder
 
 
 class ConsumerRegistry:
-    """The open consumers of a store, as those see them who charge, watch and rank consumers.
+    """The open consumers of a store: their charges, their ack deadlines, and the line of exclusive consumers.
 
     The state lock guards it.
     """
@@ -31,7 +31,7 @@ class ConsumerRegistry:
         self._deadlines = deadlines
         self._redelivery = redelivery
         self._exclusives = ExclusiveConsumers()
-        self._reminder = AckReminder()
+        self._ack_reminder = AckReminder()
 
     def reserving(self, options: ConsumerOptions) -> AbstractContextManager[None]:
         """Reserve memory for the deadline of a consumer that is made in the block. StoreFull. Requires: the lock."""
@@ -57,7 +57,7 @@ class ConsumerRegistry:
         held: its deliveries. processed: those that count as tried, as in `Consumer.close`.
         """
         self._memory.release(consumer.charge_bytes)
-        self._reminder.closes(consumer, held)
+        self._ack_reminder.closes(consumer, held)
         self._redelivery.return_from_closed(held, processed)
         self._deadlines.unwatch(consumer)
         if consumer.is_exclusive:

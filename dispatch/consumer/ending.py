@@ -1,7 +1,8 @@
-"""ConsumerEnding: how consumers drain and close, and what is woken then.
+"""ConsumerEnding: drain and close consumers, and wake whoever waits for them.
 
-A consumer that drains takes nothing more and settles what it holds; one that closes gives that back. Stages change here
-for the last time; consumer_stage.py has all of them. All of it is state in RAM, and a crash ends every consumer.
+A consumer that drains takes nothing more and settles the deliveries that it holds. A consumer that closes gives its
+deliveries back. The last changes of a consumer's stage are here; consumer_stage.py has all stages. All of this is state
+in RAM: a crash ends every consumer.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ConsumerEnding:
         return True
 
     def begin_drain(self, consumer: WaitingConsumer) -> None:
-        """Begin to drain, without waiting. A second call does nothing. Requires: no lock."""
+        """Let a consumer drain from now on; wait for nothing. A second call does nothing. Requires: no lock."""
         with self._monitor.lock, self._monitor.all_or_broken:
             if not consumer.stage.is_over:
                 self._stop_taking(consumer)
@@ -66,6 +67,7 @@ class ConsumerEnding:
         return consumer.stage.is_closed or not consumer.in_flight
 
     def _stop_taking(self, consumer: WaitingConsumer) -> None:
+        """Begin the drain: leave the messages assigned to the consumer to others, and wake all its takes."""
         consumer.stage = DRAINING
         self._dispatch_area.stop_waiting_for_memory(consumer)
         consumer.follow_destination()
@@ -74,7 +76,7 @@ class ConsumerEnding:
         distribution.reoffer_stranded()
         consumer.waits.wake_takes(consumer.selector_group)
         consumer.wake_outside()
-        # This consumer may have used up a wake-up for messages that others can take now.
+        # An arrival may have woken this consumer: wake another one, which can take the message now.
         distribution.wake_others(consumer.selector_group)
 
     # ------------------------------------------------------------------ closing
@@ -99,13 +101,13 @@ class ConsumerEnding:
         self._monitor.run_deferred()
 
     def withdraw(self, consumer: WaitingConsumer) -> None:
-        """Close a consumer that its host has not got yet, and that has taken nothing. Requires: the lock."""
+        """Close a consumer that has taken nothing, before its host has got it. Requires: the lock."""
         self._close(consumer, (), None)
 
     def close_with_destination(self, consumer: WaitingConsumer, held: Sequence[Delivery]) -> None:
         """Close a consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
 
-        A host that takes only after on_ready then learns of the end by the Closed of its next take.
+        A host that takes only after on_ready takes then, and learns of the end by Closed.
         """
         if not consumer.stage.is_closed:
             self._close(consumer, held, None)
@@ -127,7 +129,7 @@ class ConsumerEnding:
         distribution.reoffer_stranded()
         consumer.waits.wake_takes(selector_group)
         consumer.waits.wake_outside()
-        # This consumer may have used up a wake-up for messages that it leaves to others.
+        # An arrival may have woken this consumer: wake another one, which can take the message now.
         distribution.wake_others(selector_group)
         destination.on_consumer_closed()
 

@@ -35,10 +35,10 @@ class ConsumerOptions:
 
     @property
     def is_of_a_loop(self) -> bool:
-        """Whether an event loop takes from it; its callback says so.
+        """Whether an event loop takes from the consumer: the callback of an AsyncConsumer says so.
 
-        A consumer of the event loop (AsyncConsumer) wraps it then, and it never waits in a take. The wrapper does not
-        inherit from Consumer: classes of an event loop are interpreted, and a compiled class can't be their base.
+        An AsyncConsumer wraps the consumer then, which never waits in a take. AsyncConsumer does not inherit from
+        Consumer: classes of an event loop are interpreted, and a compiled class can't be their base.
         """
         return bool(getattr(self.on_ready, "is_of_a_loop", False))
 

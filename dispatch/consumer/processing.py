@@ -54,11 +54,11 @@ class NonRetryable:
 
 
 class MessageGroupTurns:
-    """Gives handlers the messages of one group one after the other, each when the one before it is settled.
+    """Gives handlers the messages of one group one after the other, each when the previous one is settled.
 
-    A message that is taken while a handler has another one of its group waits here, in flight; so `prefetch` and memory
-    limit how many wait. If that other message is given back, all that wait are given back too, because they must not
-    overtake it. Thread-safe.
+    A message that is taken while a handler has an earlier message of its group waits here. It is in flight, so
+    `prefetch` and memory limit how many wait. If the earlier message is given back, all messages that wait are given
+    back too, because they must not overtake it. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class MessageGroupTurns:
         self._waiting: dict[str, deque[Delivery]] = {}
         # The group of each delivery that a handler has, because a settled delivery can't be asked for it.
         self._groups: dict[Delivery, str] = {}
-        # How often a delivery went back. Deliveries that were taken before that may belong behind it.
+        # How often a delivery went back. Deliveries that were taken before the last time may belong behind it.
         self.returns = 0
 
     def begin(self, delivery: Delivery, returns: int) -> bool:
@@ -106,12 +106,12 @@ class MessageGroupTurns:
         return None
 
     def go_back(self, delivery: Delivery) -> None:
-        """Give back the deliveries that wait behind one that went back itself."""
+        """Give back the deliveries that wait behind this one, because this one went back."""
         group = self._groups.pop(delivery, None)
         if group is None:
             return
         with self._lock:
-            # All at once: a delivery that is taken from here on is behind all that went back, and handled in its turn.
+            # All go back in one section: a delivery that is taken after it comes behind all of them.
             for behind in self._waiting.pop(group):
                 _return_untried(behind)
             self.returns += 1
@@ -147,7 +147,7 @@ class Processing:
                 following = self._handle(following)
 
     def _next(self) -> Delivery | None:
-        with self._taking:  # one thread waits in take and the others for it, so that groups begin in order
+        with self._taking:  # one thread at a time, so that the messages of a group begin in order
             while True:
                 returns = self._turns.returns
                 delivery = self._take()

@@ -1,4 +1,4 @@
-"""Readiness: tell a host that does not wait in a take that there are messages, by a callback or a descriptor."""
+"""Readiness: tell a host that there are messages, by a callback or a descriptor, so that it need not wait in a take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .ready_signal import ReadySignal
 class Readiness:
     """Tells the host of a consumer to take. The state lock guards it.
 
-    It is armed when a take found nothing, until it has told the host.
+    It is armed from a take that found nothing until it has told the host.
     """
 
     __slots__ = ("_on_ready", "_signal", "_is_asked", "is_armed")
@@ -35,7 +35,7 @@ class Readiness:
         return self._is_asked
 
     def tell(self, due: list[Callable[[], None]]) -> None:
-        """Add the callback to those that are due, once for each time that it was armed."""
+        """Add the callback to the due callbacks, once for each time that it was armed."""
         if self.is_armed:
             self.is_armed = False
             due.append(self._on_ready)
@@ -51,7 +51,7 @@ class Readiness:
         return signal.fileno()
 
     def stay_ready(self) -> None:
-        """Make the descriptor readable for ever, because the next take raises the reason."""
+        """Make the descriptor readable for ever, because the next take raises why the consumer ended."""
         if self._signal is not None:
             self._signal.stay_ready()
 

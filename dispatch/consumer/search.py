@@ -1,6 +1,6 @@
-"""Search: a take that found nothing in RAM; threads and event loops use it alike.
+"""Search: a take that found nothing in RAM. It loads the next messages, or waits for messages, credit or memory.
 
-It loads the next messages, or waits for messages, credit or memory.
+Threads and event loops use the same Search. `run` drives it in a thread; AsyncConsumer drives it in a loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SearchParts:
 class Search:
     """A take that found nothing in RAM, and the result of its last round.
 
-    If `search_again` returns None, the caller must do what these three attributes say:
+    If `search_again` returns None, three attributes tell its caller what to do:
 
     load      is_load_under_way  waits_for_messages  what to do
     a load    True               True                finish the load, without the lock, and look again
@@ -46,8 +46,7 @@ class Search:
     None      False              True                wait for messages to arrive
     None      False              False               wait for credit: an ack, or memory that comes free
 
-    After its timeout it waits only for a load that is under way, and otherwise returns no deliveries. `run` does all
-    this in a thread.
+    After its timeout a search waits only for a load that is under way; otherwise it returns no deliveries.
     """
 
     __slots__ = (
@@ -116,7 +115,7 @@ class Search:
             raise
 
     def search_again(self) -> list[Delivery] | None:
-        """Look again. None: load or wait, as the attributes say. Closed: the consumer has ended. Requires: the lock."""
+        """Take again what RAM has. None: load or wait, as the attributes say. Closed. Requires: the lock."""
         parts, consumer = self._parts, self._consumer
         if consumer.stage.is_over:
             raise consumer.stage.refusal()
@@ -139,7 +138,7 @@ class Search:
                     # The loader may have given the list up while memory was short.
                     parts.loads.request(target)
                 consumer.waits.arm(consumer.selector_group)
-                return []  # nothing matched so far: the scan goes on in the background, or with the next take
+                return []  # nothing matched so far: the background goes on with the search, or the next take
             if target is None:
                 self.waits_for_messages = True
                 break
@@ -157,20 +156,21 @@ class Search:
             if self.load is None and not target.has_supply:
                 return False
         self.is_load_under_way = self.waits_for_messages = target.is_loading
-        # A load that another thread has begun counts too, because its message was not there in time.
+        # A load of another thread counts too: its messages were not in RAM in time either.
         self._is_missed |= self.is_load_under_way and (self.load is None or bool(self.load.regions))
         return True
 
     def _stand_in_line(self, *, is_for_memory: bool) -> None:
-        """Join those who wait for credit or for memory. Requires: the lock."""
+        """Join the line for credit, or for memory too. Requires: the lock."""
         dispatch_area, consumer = self._parts.dispatch_area, self._consumer
         consumer.waits.begin_credit_wait()
-        consumer.selector_group.wake_another_take()  # it may have been meant for a consumer with credit
+        # An arrival may have woken this take, which has no credit: let a take with credit have the message.
+        consumer.selector_group.wake_another_take()
         if is_for_memory or dispatch_area.is_short_for(consumer.destination.memory):
             dispatch_area.wait_for_memory(consumer)
 
     def _wait(self, deadline: float | None) -> bool:
-        """Wait until something changes; return False if the time is up. A load under way is about to end."""
+        """Wait until something changes; return False if the time is up. The timeout cuts no wait for a load short."""
         consumer, lock, now = self._consumer, self._parts.monitor.lock, self._parts.monitor.monotonic()
         if self.is_load_under_way:
             wait_seconds: float | None = LOAD_WAIT_SECONDS

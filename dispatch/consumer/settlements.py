@@ -64,8 +64,8 @@ class Settlements:
     ) -> None:
         """Acknowledge deliveries run by run, in as many sections as the index and the disk need.
 
-        up_to: the one that must be held, or it is refused as always; of the others, those that the consumer holds no
-            more when a section begins are left out. None: all must be held.
+        up_to: the one delivery that the consumer must hold. Others that it holds no more when a section begins are left
+            out. None: the consumer must hold all of them.
         """
         rest = deliveries
         while rest:
@@ -79,18 +79,18 @@ class Settlements:
                         settled, journal_end = self._ack_runs(rest, confirmer)
                         rest = rest[settled:]
                     finally:
-                        self.after_ack(consumer, batch)  # for the settled ones, even if the rest is refused
+                        self.after_ack(consumer, batch)  # also if an error leaves a rest that is not settled
             except StoreFull as full:
                 self._monitor.run_deferred()
                 self.make_disk_space(full)
-                continue  # none of the rest is settled; the check says so if one has gone back meanwhile
+                continue  # nothing of the rest is settled. A delivery that has gone back meanwhile is refused
             confirmer.confirm(journal_end)
 
     def _ack_runs(self, ordered: tuple[Delivery, ...], confirmer: Confirmer) -> tuple[int, int]:
         """Settle run by run; return how many deliveries, and the journal end that must become durable (0: none).
 
         It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
-        StoreFull: it has no space for the first one, and nothing is settled.
+        StoreFull: the disk has no space for the first run, and nothing is settled.
         """
         dispatch_area, message_store = self._dispatch_area, self._message_store
         begin = journal_end = 0
@@ -117,7 +117,7 @@ class Settlements:
     def after_ack(self, consumer: CoreConsumer, deliveries: Sequence[Delivery]) -> None:
         """Let takes of the consumer and waiting senders use the room that an ack made. Requires: the lock.
 
-        deliveries: those of which at least one may be settled.
+        deliveries: the batch of the ack. Some of it may not be settled.
         """
         consumer.resume_if_credit()
         destination = consumer.destination
@@ -129,9 +129,9 @@ class Settlements:
                 source.on_room_freed()
 
     def make_disk_space(self, full: StoreFull) -> None:
-        """Run a cleanup at once, so that what earlier acks have freed is deleted, because even the reserve is full.
+        """Delete the data logs that earlier acks have freed, because even the reserve of the disk is full.
 
-        Raise `full` if that is nothing.
+        Raise `full` if there is no such data log.
         """
         if not self._cleanup.run().removed:
             raise full
@@ -148,10 +148,10 @@ class Settlements:
         """Return the deliveries of a consumer that open transactions hold. O(deliveries held). Requires: the lock."""
         return self._transactions.held_by(consumer)
 
-    # ------------------------------------------------------------------ the other ways
+    # ------------------------------------------------------------------ nack, release, reject, extend
 
     def nack(self, consumer: CoreConsumer, batch: Sequence[Delivery], delay: float) -> bool:
-        """Return deliveries to their places with one more attempt; return whether any of them waits for its time."""
+        """Return deliveries to their places with one more attempt; return whether any of them is delayed."""
         with self._monitor.lock, self._monitor.all_or_broken:
             self._check_open_and_held(consumer, batch)
             any_delayed = self._redelivery.return_failed(batch, delay)
@@ -214,9 +214,9 @@ class Settlements:
 
 
 def _are_all_in_flight(consumer: CoreConsumer, deliveries: Sequence[object]) -> bool:
-    """Return whether these are all that is in flight of a lane, in the order of taking, and all of this consumer.
+    """Return whether a batch is all that is in flight of its lane, in the order of taking, and of this consumer.
 
-    A consumer that is alone and acknowledges what it took has such a batch. No delivery has to be looked up then.
+    That is so where a sole consumer acknowledges everything that it took. Then no delivery has to be looked up.
     """
     first = deliveries[0] if deliveries else None
     if type(first) is not Delivery or len(first.lane.deliveries) != len(deliveries):
@@ -228,7 +228,7 @@ def _are_all_in_flight(consumer: CoreConsumer, deliveries: Sequence[object]) -> 
 
 
 def batch_of(deliveries: object) -> tuple[Delivery, ...]:
-    """Return a copy, which the caller can't change meanwhile."""
+    """Return one delivery, or a list or tuple of them, as a tuple, which the caller can't change. ArgumentError."""
     if type(deliveries) is Delivery:
         return (deliveries,)
     if not isinstance(deliveries, list | tuple):

@@ -1,7 +1,7 @@
-"""ConsumerWaits: who waits for one consumer, and how they are woken.
+"""ConsumerWaits: who waits for one consumer, and how each is woken.
 
-These are its takes, which wait for messages or for credit; its host, with a callback or a descriptor; and the senders
-of its queue, for room that its acks make.
+Three wait for a consumer: its takes, for messages or for credit; its host, with a callback or a descriptor; and the
+senders of its queue, for room that its acks make.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ConsumerWaits:
         self.readiness = Readiness(on_ready)
         # Whether takes wait for credit, for memory, or for a queue that is held up. Read-only for callers.
         self.waits_for_credit = False
-        # Whether anybody waits for room that an ack makes. The path of a single ack checks only this.
+        # Whether anybody may wait for room that an ack makes. The path of a single ack checks only this attribute.
         self.acks_wake_somebody = False
-        # Takes without credit wait for this condition. Arrivals notify the condition of the selector group instead, so
-        # that no consumer without credit uses up a wake-up that is meant for one with credit.
+        # Takes without credit wait for this condition. Arrivals notify the condition of the selector group, so they
+        # wake only takes that have credit.
         self._credited = UNAWAITED
         # Number of takes of this consumer that wait for messages.
         self._takes = 0
@@ -49,7 +49,7 @@ class ConsumerWaits:
         return self.waits_for_credit or self.readiness.is_armed or self._takes > 0
 
     def arm(self, selector_group: SelectorGroup) -> None:
-        """Call on_ready at the next arrival, because a take found nothing or there was none yet."""
+        """Have on_ready called at the next arrival, because a take found nothing or none was made yet."""
         if self.readiness.arm():
             selector_group.arm()
 
@@ -100,17 +100,17 @@ class ConsumerWaits:
         selector_group.wake_takes()
 
     def wake_outside(self) -> None:
-        """Make the descriptor readable for ever, and tell the event loop. The next take raises the reason."""
+        """Make the descriptor readable for ever, and tell the event loop. The next take raises why it ended."""
         self.readiness.stay_ready()
         if self._when_closed is not None:
             self._when_closed()
 
     def tell_end(self, due: list[Callable[[], None]]) -> None:
-        """Have on_ready called, with credit or without, because the next take raises the reason."""
+        """Have on_ready called, with credit or without, because the next take raises why it ended."""
         self.readiness.tell(due)
 
     def fileno(self) -> int:
-        """Return the descriptor, made with the first call. As Readiness.fileno."""
+        """Return the descriptor, as Readiness.fileno does."""
         return self.readiness.fileno()
 
     def moved(self, selector_group: SelectorGroup) -> None:

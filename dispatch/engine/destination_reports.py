@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..admin.oldest import OldestMessages
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.monitor import Monitor, in_sections
-from ..topics.registry import TopicRegistry
+from ..topics.topic_registry import TopicRegistry
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
 
 

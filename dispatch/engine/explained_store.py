@@ -18,7 +18,7 @@ from ..core.monitor import Monitor
 from ..core.redelivery.delayed_redelivery import DelayedRedelivery
 from ..core.redelivery.due import DueMessages
 from ..producer.space_lines import SpaceLines
-from ..topics.registry import TopicRegistry
+from ..topics.topic_registry import TopicRegistry
 from ..transactions.transaction_registry import TransactionRegistry
 
 

@@ -22,12 +22,12 @@ from ..core.redelivery.deadlines import AckDeadlines
 from ..host_properties import StoreProperties
 from ..loading.eager import EagerLoader
 from ..producer.sender_parts import SenderParts
-from ..topics.registry import TopicRegistry
 from ..topics.retained_messages import RetainedMessages
 from ..topics.subscriptions.patterns import PatternRegistry
 from ..topics.subscriptions.subscription_admin import SubscriptionAdmin
 from ..topics.topic_admin import TopicAdmin
 from ..topics.topic_consumer_factory import TopicConsumerFactory
+from ..topics.topic_registry import TopicRegistry
 from ..transactions.transaction_registry import TransactionRegistry
 from .health import HealthCheck
 from .reports import Reports
@@ -80,7 +80,7 @@ class TopicParts:
     patterns: PatternRegistry
     topic_consumers: TopicConsumerFactory
     subscription_admin: SubscriptionAdmin
-    retained: RetainedMessages
+    retained_messages: RetainedMessages
     temporaries: TemporaryDestinations
 
 

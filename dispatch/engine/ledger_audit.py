@@ -72,7 +72,7 @@ class DestinationAudit:
         """AssertionError if nobody can end a subscription or a lane of non-persistent messages. O(lanes)."""
         topics = self._opened.topics()
         assert all(subscription.selector_groups for topic in topics for subscription in topic.online)
-        subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
+        subscriptions = [subscription for topic in topics for subscription in topic.open_subscriptions()]
         opened: list[DestinationState] = [*self._opened.queues(), *subscriptions]
         lanes = {lane.pending_lane.number for each in opened for lane in each.non_persistent_lanes if lane is not None}
         assert lanes == self._memory.overflow.lanes.keys()
@@ -80,7 +80,7 @@ class DestinationAudit:
     def _existing_charge(self) -> int:
         """Return what all destinations and subscriptions should be charged. O(destinations + subscriptions)."""
         topics = self._opened.topics()
-        subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
+        subscriptions = [subscription for topic in topics for subscription in topic.open_subscriptions()]
         opened: list[DestinationState] = [*self._opened.queues_and_topics(), *subscriptions]
         return (
             self._opened.count_destinations().charge_bytes

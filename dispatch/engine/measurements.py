@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ..consumer.slow import notice
-from ..consumer.stuck import StuckConsumers
+from ..consumer.slow_consumers import notice_slow
+from ..consumer.stuck_consumers import StuckConsumers
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import CoreConsumer
@@ -53,6 +53,6 @@ class Measurements:
         self._watermarks.measure(seconds)
         self._warmer.resume()
         consumers = list(self._consumers())
-        slow = notice(self._dispatch_area, self._monitor, consumers, now, seconds)
+        slow = notice_slow(self._dispatch_area, self._monitor, consumers, now, seconds)
         self._stuck.check(consumers, now)
         return slow

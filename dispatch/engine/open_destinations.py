@@ -10,8 +10,8 @@ from ..core.destinations.overhead import DestinationCounts
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
 from ..core.model.destination import CoreConsumer, LaneState
-from ..topics.registry import TopicRegistry
-from ..topics.topic_state import TopicState
+from ..topics.state.topic_state import TopicState
+from ..topics.topic_registry import TopicRegistry
 
 
 class OpenDestinations:

@@ -14,7 +14,7 @@ from ..core.destinations.destination_state import DestinationState
 from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model.destination import LaneState
 from ..core.monitor import Monitor, in_sections
-from ..topics.topic_state import TopicState
+from ..topics.state.topic_state import TopicState
 from .periodic_tasks import FailingTask
 
 

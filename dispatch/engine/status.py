@@ -20,8 +20,8 @@ from ..core.destinations.queue_state import QueueState
 from ..core.model.destination import CoreConsumer
 from ..core.model.lifecycle import Lifecycle
 from ..core.monitor import Monitor
-from ..topics.registry import TopicRegistry
-from ..topics.topic_state import TopicState
+from ..topics.state.topic_state import TopicState
+from ..topics.topic_registry import TopicRegistry
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
 
 FORMAT: Final = 1

@@ -98,7 +98,7 @@ def _journal_causes(store: ExplainedStore) -> list[Cause]:
 def _most_spilled(store: ExplainedStore) -> _Holder | None:
     """Return the destination that has most in tmp-storage, or None if it is empty. Requires: the lock."""
     held: Counter[str] = Counter()
-    subscriptions = chain.from_iterable(topic.subscriptions() for topic in store.topics.by_name.values())
+    subscriptions = chain.from_iterable(topic.open_subscriptions() for topic in store.topics.by_name.values())
     names = {each.number: each.qualified_name for each in (*store.queues.by_name.values(), *subscriptions)}
     for pending_lane in store.memory.overflow.lanes.values():
         held[names[pending_lane.destination_number]] += pending_lane.pending_bytes

@@ -26,7 +26,7 @@ from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, T
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
-from ..topics.subscription_state import SubscriptionLaneState
+from ..topics.state.subscription_state import SubscriptionLaneState
 from .assignment_causes import (
     EXCLUSIVE,
     GROUP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..consumer.consumer import Consumer
-from ..consumer.stuck import level_of
+from ..consumer.stuck_consumers import level_of
 from ..core.model.destination import CoreConsumer
 from ..engine.explained_store import ExplainedStore
 from .disk import MEMORY

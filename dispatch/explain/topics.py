@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ..engine.explained_store import ExplainedStore
-from ..topics.subscription_state import SubscriptionState
-from ..topics.topic_state import TopicState
+from ..topics.state.subscription_state import SubscriptionState
+from ..topics.state.topic_state import TopicState
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
 from .disk import HOLDERS_SAID

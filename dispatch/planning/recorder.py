@@ -45,7 +45,7 @@ from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.model.delivery import Delivery, LaneMessages
 from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, TargetList, lane_of
-from ..topics.subscription_state import SubscriptionState
+from ..topics.state.subscription_state import SubscriptionState
 
 logger = LateLogger("forebay.dispatch.recorder")
 

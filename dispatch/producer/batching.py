@@ -1,7 +1,7 @@
 """Batching: divide the messages of a `send_many` into batches, which become slices.
 
-Most messages of a call differ only in body and headers. Those of a list are encoded in columns, all others one after
-the other.
+Most messages of a call differ only in body and headers. If a list has only such messages, they are encoded in columns.
+All other messages are encoded one by one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from .sender_parts import SenderParts
 
 
 class Batch:
-    """Messages of one call, of one priority and persistence. Persistent ones become a slice, or two at a block's end.
+    """Messages of one call that have the same priority and persistence.
 
-    It is made when all messages of the call that come before it are stored.
+    A batch of persistent messages becomes one slice, or two at the end of a block. A batch is made when all earlier
+    messages of its call are stored.
     """
 
     __slots__ = (
@@ -55,11 +56,11 @@ class Batch:
         # Bytes of each message: of its properties and body together.
         self.sizes = sizes
         self.own_ids = own_ids
-        # The ids of all messages of the call that are stored so far. Whoever stores messages of the batch adds theirs.
+        # The ids of all messages of the call that are stored so far. A function that stores messages adds their ids.
         self.ids = ids
         self._stored_before = len(ids)
         self.transaction = transaction
-        # When the batch stops waiting for room; None: as the policy says.
+        # When the send gives up waiting for room; None: as the policy says.
         self.deadline = deadline
 
     @property
@@ -139,7 +140,7 @@ class Batching:
         any_group = False
         for message in messages:
             properties, body, group, message_id = encoded_message(parts, message, is_in_transaction)
-            # What decides about its slice is read once, because another thread may set it meanwhile.
+            # Each attribute is read once, because another thread may set it meanwhile.
             is_timed, its_priority, its_persistence = has_times(properties), message.priority, message.persistent
             size = len(properties) + len(body)
             is_full = len(batch.contents) >= slice_messages or size_bytes + size > SLICE_CONTENT_BYTES_MAX
@@ -147,7 +148,7 @@ class Batching:
                 is_full
                 or its_priority is not batch.priority  # True and 1.0 equal 1, and are refused
                 or its_persistence is not batch.persistent
-                or is_timed is not was_timed  # messages with times are slices of their own
+                or is_timed is not was_timed  # a slice has times for all its messages or for none
             ):
                 if any_group:
                     self._prepare_groups(batch)
@@ -166,7 +167,7 @@ class Batching:
             yield batch
 
     def _new_batch(self) -> Batch:
-        """Return a batch without messages. Their priority and persistence are checked with the slice."""
+        """Return a batch without messages. The store checks its priority and persistence."""
         return Batch(
             priority=DEFAULT_PRIORITY,
             persistent=True,
@@ -188,7 +189,7 @@ class Batching:
         # If all together fit into one slice, none of them is too large.
         whole_max = min(size_max, SLICE_CONTENT_BYTES_MAX)
         sent = 0
-        # Of messages[sent:], encoded already: they did not fit into the last slice.
+        # The first of messages[sent:], which are encoded already and did not fit into the last slice.
         left = Contents([], [])
         while sent < len(messages):
             part = messages[sent + len(left) : sent + slice_messages]
@@ -209,7 +210,7 @@ class Batching:
             if size > whole_max:
                 if size > size_max and max(sizes) > size_max:
                     break
-                # The rest is encoded anew if it has another lifetime by then.
+                # A rest with a lifetime is encoded anew, because its lifetime begins later.
                 left = _cut_slice(contents, sizes, size, keeps_rest=expires_in is None)
                 sizes = sizes[: len(contents)]
             yield Batch(
@@ -235,9 +236,9 @@ def _are_messages(part: list[Any]) -> bool:
 
 
 def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> Contents:
-    """Return what is stored of each message that differs from the first one only in headers and body.
+    """Return the contents of messages that differ from the first one only in headers and body.
 
-    If there are others among them, the contents are fewer, and without headers.
+    If other messages are among them, the result has fewer contents than `part`, and no headers: the caller drops it.
 
     lifetime: the encoded field of the first message.
     """
@@ -258,7 +259,7 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> Con
         and message.priority is priority  # one object, as small ints are; True and 1.0 equal 1, and are refused
     ]
     headers: list[Headers | None] = [message.headers for message in part]
-    # A count compares each dict with None, so the first one is asked before.
+    # The first comparison saves the count in most cases: `count` compares each dict with None.
     if len(bodies) < len(part) or not part or (headers[0] is None and headers.count(None) == len(part)):
         return Contents([lifetime] * len(bodies), bodies)
     encoded = encode_headers_of_each(headers, lifetime)
@@ -268,9 +269,11 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> Con
 
 
 def _cut_slice(contents: Contents, sizes: list[int], size: int, *, keeps_rest: bool) -> Contents:
-    """Cut contents of these sizes behind one slice; return what makes the next one: no more, as the caller may wait.
+    """Cut contents behind the first slice; return those of the next slice.
 
-    size: of all together.
+    Contents behind the next slice are dropped and encoded again later, because the caller may wait before it.
+
+    sizes: of each content. size: their sum. keeps_rest: False: return no contents.
     """
     end = _slice_end(sizes, size)
     rest_end = end
@@ -281,9 +284,11 @@ def _cut_slice(contents: Contents, sizes: list[int], size: int, *, keeps_rest: b
 
 
 def _slice_end(sizes: list[int], size: int) -> int:
-    """Return how many of the first messages, of these sizes, make a slice: at least one, however large.
+    """Return how many of the first messages make a slice: at least one, however large.
 
-    size: of all together. If all are of one size it looks only at those behind the slice; else it goes on from there.
+    It begins at the place that would be right if all messages had one size, and corrects it.
+
+    sizes: of each message. size: their sum.
     """
     end = min(SLICE_CONTENT_BYTES_MAX * len(sizes) // max(size, 1), len(sizes))
     size -= sum(sizes[end:])

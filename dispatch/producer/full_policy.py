@@ -1,12 +1,13 @@
-"""FullPolicy: what a full destination does by its policy, drop the oldest messages or dead-letter the new one.
+"""FullPolicy: at a full destination, drop the oldest messages or make the new one a dead letter, as its policy says.
 
-Records like those of acks remove dropped messages, so none comes back. A message that is dead-lettered is stored once,
-in the dead-letter queue, with headers that say why; so a crash never leaves it in both queues or in neither. A dead
-letter is stored regardless of the limits of its queue, and even while sends are refused for want of disk.
+Dropped messages are removed by records like those of acks, so no dropped message comes back. A dead letter is stored
+once, in the dead-letter queue, with headers that say why. So a crash never leaves the message in both queues or in
+neither. A dead letter is stored regardless of the limits of its queue, and even while a full disk refuses sends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count, zip_longest
 from typing import Final, cast
 
@@ -33,7 +34,7 @@ EXAMINED_RUN_MESSAGES_MAX: Final = 4096
 
 
 class _Oldest:
-    """A lane whose first messages are dropped, except those in flight."""
+    """A lane whose first messages are dropped, except messages in flight."""
 
     def __init__(self, removals: Removals, lane: LaneState) -> None:
         self.lane = lane
@@ -55,7 +56,7 @@ class _Oldest:
         return None
 
     def remove(self, first: int, last: int) -> int:
-        """Remove a part of such a run; return how many messages were removed."""
+        """Remove a run that `run` returned, or its first part; return how many messages were removed."""
         removed = self.lane.backing_store.acknowledge(self.lane.pending_lane, first, last)
         self.gone.add(first, last)
         self._at = last + 1
@@ -89,10 +90,10 @@ class FullPolicy:
     def drop_oldest(self, destination: DestinationState, messages: int, size_bytes: int) -> int:
         """Remove the oldest messages: at least so many, with at least so many bytes, if there are. Return how many.
 
-        The lowest priority gives its messages first, and of one priority the oldest go first. It writes one record for
-        each run. If only bytes are missing, the messages to remove are not known before their lengths are, so each run
-        may be twice as long as the one before, up to EXAMINED_RUN_MESSAGES_MAX. Requires: the lock. StoreFull or
-        StoreFailed: messages removed so far stay removed.
+        Messages of the lowest priority go first, and of one priority the oldest. Each run is one record. If only bytes
+        are missing, the lengths of messages decide how many go. So each run that is looked at may be twice as long as
+        the one before, up to EXAMINED_RUN_MESSAGES_MAX. Requires: the lock. StoreFull or StoreFailed: messages removed
+        so far stay removed.
         """
         removed, most = 0, 1
         for persistent, non_persistent in zip_longest(destination.lanes, destination.non_persistent_lanes):
@@ -101,15 +102,12 @@ class FullPolicy:
                 while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, most))) is not None:
                     oldest, first, last = found
                     lengths = list(oldest.lane.pending_lane.lengths(first, last))
-                    chosen = dropped_bytes = 0
-                    while chosen < len(lengths) and (chosen < messages or dropped_bytes < size_bytes):
-                        dropped_bytes += lengths[chosen]
-                        chosen += 1
+                    chosen, chosen_bytes = _choose(lengths, messages, size_bytes)
                     dropped = oldest.remove(first, first + chosen - 1)
                     destination.dropped += dropped
                     removed += dropped
                     messages -= chosen
-                    size_bytes -= dropped_bytes
+                    size_bytes -= chosen_bytes
                     most = min(2 * most, EXAMINED_RUN_MESSAGES_MAX)
             finally:
                 for oldest in lanes:
@@ -154,6 +152,18 @@ class FullPolicy:
     def dropped_id(self, id_prefix: str) -> str:
         """Return an id for a message that was never stored; only its sender gets it."""
         return f"{id_prefix}dropped-{self._epoch}-{next(self._drop_numbers)}"
+
+
+def _choose(lengths: Sequence[int], messages: int, size_bytes: int) -> tuple[int, int]:
+    """Return how many of the first messages must go to free so many messages and bytes, and their bytes.
+
+    lengths: of each message. If all of them are not enough, all must go.
+    """
+    chosen = chosen_bytes = 0
+    while chosen < len(lengths) and (chosen < messages or chosen_bytes < size_bytes):
+        chosen_bytes += lengths[chosen]
+        chosen += 1
+    return chosen, chosen_bytes
 
 
 def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:

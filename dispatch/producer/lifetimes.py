@@ -1,7 +1,6 @@
-"""Lifetimes: when a message that is sent now expires or is due, and the field of its properties for that.
+"""Lifetimes: when a message that is sent now expires or is due, and the field of its properties that says it.
 
-The last answers are kept, because many messages that are sent one after the other begin in the same millisecond with
-the same times, and so have the same field.
+The last answers are kept. Messages that are sent in the same millisecond with the same times have the same field.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Begun = tuple[int, Any, int, bytes]
 
 
 class Lifetimes:
-    """Computes lifetimes in any thread: an answer is one object, which is read and replaced at once."""
+    """Computes lifetimes. It needs no lock: the answer that it keeps is one object, which is replaced whole."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """now_ms: the time of the store's SteadyClock."""

@@ -1,9 +1,9 @@
 """SendPipeline: store a batch, persistent or not, with waits wherever there is no room.
 
-One pipeline has two drivers. Its steps never block: they are generators that yield what they wait for, and a Confirmer
-runs them for a thread or for an event loop. A plain send that finds room at once does not come here. If a caller is
-cancelled or interrupted, its steps are closed at a wait: they give back their place in line and their reservation, and
-the messages that waited are not stored.
+The steps of a pipeline never block. They are generators that yield a Wait, and a Confirmer runs them: one for threads,
+another one for an event loop. A plain send that finds room at once does not come here. If a caller is cancelled or
+interrupted, its steps are closed at a wait: they give back their place in line and their reservation, and the messages
+that waited are not stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
-from ..topics.fan_out import FanOut
+from ..topics.state.fan_out import FanOut
 from .batching import Batch
 from .sender_parts import SenderParts
 from .slice_writer import ids_of
@@ -53,9 +53,11 @@ class SendPipeline:
     def store(self, batch: Batch, full: StoreFull | None = None) -> Generator[Wait, None, None]:
         """Store a batch within the limits of its destination, part by part as there is room.
 
-        full: the disk had just no room for it. A limited destination has given its reservation back, so admission
-            begins again. Messages that the duplicate window knows need no room. In a transaction it is all or nothing,
-            and no message is diverted or dropped. StoreFull: the batch knows how many are stored.
+        Messages that the duplicate window knows need no room. In a transaction all messages are stored or none, and no
+        message is diverted or dropped. StoreFull: the batch knows how many messages are stored.
+
+        full: the disk had just no room for the batch. The reservation in a limited destination was given back, so
+            admission begins again.
         """
         limits = self._destination.limits
         if limits is None:
@@ -77,7 +79,10 @@ class SendPipeline:
     def _store_admitted(
         self, limits: DestinationLimits, batch: Batch, sizes: Sequence[int]
     ) -> Generator[Wait, None, None]:
-        """Store as many of the next messages, of these sizes, as there is room for; or divert or drop the first one."""
+        """Store as many of the next messages as have room. If none has, divert or drop the first one.
+
+        sizes: those of the next messages.
+        """
         reservation = Reservation()
         try:
             admitted = yield from self._admit(limits, sizes, reservation, batch)
@@ -86,7 +91,7 @@ class SendPipeline:
             else:
                 batch.ids.append(self._divert_or_drop(limits, batch.next_part(1)))
         finally:
-            with suppress(StoreFailed):  # an error of the send matters more than one of the release
+            with suppress(StoreFailed):  # the error of the send matters more than an error of the release
                 limits.give_back(reservation)
 
     def is_known(self, batch: Batch) -> bool:
@@ -94,9 +99,9 @@ class SendPipeline:
         return not self._count_fresh(batch, 0)
 
     def _count_fresh(self, batch: Batch, begin: int) -> int:
-        """Return how many of the first messages need room; 0: the first one is stored.
+        """Return how many messages from `begin` on need room, up to a duplicate; 0: the first one is a duplicate.
 
-        A transaction checks for itself.
+        For a batch of a transaction all messages count, because the transaction looks for duplicates itself.
         """
         if not self._destination.has_duplicate_window or batch.transaction is not None:
             return len(batch.contents) - begin
@@ -140,8 +145,8 @@ class SendPipeline:
         """Store the rest of a batch as soon as the disk has room for it, or raise the error if it never has."""
         rest, space = batch.rest(), self._parts.space
 
-        def attempt() -> None:
-            self.store_now(batch.rest())
+        def attempt() -> StoreFull | None:
+            return self._try_to_store(batch.rest())
 
         line = space.line(batch.persistent is True)
         yield from space.retry(line, self._destination, rest.sizes, full, batch.deadline, attempt, self._confirmer)
@@ -149,9 +154,9 @@ class SendPipeline:
     # ------------------------------------------------------------------ at once
 
     def store_now(self, batch: Batch) -> None:
-        """Write one slice, or two at the end of a block; or leave it to the transaction.
+        """Write the batch as one slice, or as two at the end of a block; or add it to its transaction.
 
-        Requires: nothing of the batch is stored yet. StoreFull: the batch knows how many are stored.
+        Requires: nothing of the batch is stored yet. StoreFull: the batch knows how many messages are stored.
         """
         parts = self._parts
         if batch.persistent is not True:
@@ -178,7 +183,7 @@ class SendPipeline:
         contents, sizes, own_ids, ids = batch.contents, batch.sizes, batch.own_ids, batch.ids
         begin = 0
         with parts.monitor.lock, parts.monitor.all_or_broken:
-            destination_lane = lane.destination_lane  # not before: until here the queue may go
+            destination_lane = lane.destination_lane  # under the lock, because the queue may be deleted before
             while begin < len(contents):
                 end = begin + destination_lane.slice_capacity
                 part, lengths, own = contents.part(begin, end), sizes[begin:end], own_ids[begin:end]
@@ -190,7 +195,7 @@ class SendPipeline:
                 begin += len(part)
 
     def _store_non_persistent(self, batch: Batch) -> None:
-        """Add non-persistent messages one after the other. If one has no room, the batch knows how many are stored."""
+        """Add non-persistent messages one by one. StoreFull: the batch knows how many messages are stored."""
         parts, ids = self._parts, batch.ids
         lane = self._lane_of_non_persistent(batch)
         timestamp = parts.clock_ms()
@@ -214,7 +219,7 @@ class SendPipeline:
     # ------------------------------------------------------------------ no room, and no wait
 
     def _drop_oldest(self, messages: int, size_bytes: int) -> int:
-        """Remove waiting messages of so many bytes, if there are; return how many messages. Requires: the lock."""
+        """Remove the oldest messages, as FullPolicy.drop_oldest does; return how many. Requires: the lock."""
         return self._parts.full_policy.drop_oldest(self._destination, messages, size_bytes)
 
     def _divert_or_drop(self, limits: DestinationLimits, batch: Batch) -> str:

@@ -1,13 +1,13 @@
 """Sender: the common base of Queue and Topic, with everything that sends.
 
-A send checks and encodes its arguments before it takes the lock. Then it goes one of three ways:
+A send checks and encodes its arguments before it takes the lock. Then there are three ways to the store:
 
-1. A single message for which there is room is stored at once, by `_store_persistent`, `_store_non_persistent` or
-   `_add_to_transaction`.
-2. A single message that these cannot store, such as one with a delay, is a Batch. If its destination has no limits,
-   `_send_batch` has the SendPipeline store it at once.
-3. Everything else goes in steps that may wait: a `send_many`, which Batching divides, and what found no room before.
-   SendPipeline stores each Batch.
+1. `_store_persistent`, `_store_non_persistent` or `_add_to_transaction` stores a single message at once, if there is
+   room for it.
+2. A single message that these functions cannot store, such as one with a delay, becomes a Batch. If its destination has
+   no limits, `_send_batch` has the SendPipeline store the Batch at once.
+3. A `send_many`, and a message that found no room, goes in steps that may wait. Batching divides a `send_many` into
+   Batches, and the SendPipeline stores each of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
 from ..core.model.lifecycle import Lifecycle
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
-from ..topics.fan_out import FanOut
+from ..topics.state.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .batching import Batch, Batching
 from .encoding import as_bytes, encoded_headers, encoded_message, encoded_properties
@@ -42,8 +42,8 @@ PUBLIC: Final = ("name", "send", "send_many")
 class Sender:
     """The common base of Queue and Topic, to which messages are sent.
 
-    Hosts keep senders by the thousand and none is charged, so a sender has only its slots. It is no abstract base
-    class: in machine code Queue and Topic would share one cache of ABCMeta, and isinstance would err about topics.
+    Hosts keep thousands of senders, and no sender is charged, so a sender has slots and no dict. Sender is no abstract
+    base class: in machine code Queue and Topic would share one cache of ABCMeta, and isinstance would err about topics.
     """
 
     __slots__ = ("_sender_parts", "_destination", "_confirmer", "_limits", "__weakref__")
@@ -53,7 +53,7 @@ class Sender:
     ) -> None:
         """Make a sender for a destination.
 
-        confirmer: that of an event loop; None: the thread that sends waits itself.
+        confirmer: confirms for an event loop; None: the thread that sends waits for the sync itself.
         """
         self._sender_parts = parts
         self._destination = destination
@@ -70,7 +70,7 @@ class Sender:
 
     @property
     def destination(self) -> NamedDestinationState:
-        """The open destination that it sends to now, also after the first one was closed or deleted as inactive."""
+        """The open destination to which it sends now, also after a first one was closed or deleted as inactive."""
         return self._destination
 
     # ------------------------------------------------------------------ one message
@@ -115,8 +115,8 @@ class Sender:
         """
         if type(body) is not bytes:
             body = as_bytes(body)
-        # What the ways below can't store: a delay, a retained message, a lifetime in a transaction or of a message that
-        # is not persistent.
+        # The functions below store no message with a delay, no retained message, and a lifetime only of a persistent
+        # message outside a transaction.
         if (
             (delay is not NO_DELAY and delay != 0.0)
             or retain is not False
@@ -152,11 +152,17 @@ class Sender:
                 sent_id = self._add_to_transaction(transaction, priority, now_ms, contents, message_id)
                 if sent_id is not None:
                     return sent_id
-            batch = self._batch_of_one(properties, body, priority, persistent, message_id, transaction, timeout)
+            batch = self._batch_of_one(priority, persistent, properties, body, message_id, transaction, timeout)
             return self._send_batch(batch)
         if persistent is True:
             return self._store_persistent(priority, now_ms, expires_at, properties, body, message_id, timeout)
-        return self._store_non_persistent(persistent, priority, now_ms, properties, body, message_id, timeout)
+        return self._store_non_persistent(priority, persistent, now_ms, properties, body, message_id, timeout)
+
+    # Each single send calls one of the next functions. Their arguments come by position, because keywords, or an object
+    # that holds the arguments, would cost each send time. All of them have one order: where the message goes
+    # (priority, persistent), its times, its content, then message_id, transaction and timeout of the call. The type of
+    # an argument is `object` as long as nobody has checked what the host gave: machine code would raise TypeError for a
+    # wrong type, where the function raises ArgumentError.
 
     def _store_persistent(
         self,
@@ -168,7 +174,7 @@ class Sender:
         message_id: str | None,
         timeout: object,
     ) -> str:
-        """Store one persistent message without a transaction and without an id that counts once; return its id."""
+        """Store one persistent message, outside a transaction and without deduplication; return its id."""
         parts, journal_end = self._sender_parts, 0
         try:
             if (  # the first three are checked_priority, written inline
@@ -203,28 +209,28 @@ class Sender:
                     if parts.syncs_always:
                         charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_of, written inline
                         journal_end = parts.publisher.hold_until_durable(lane, (message,), charge)
-                    else:  # inline: publish_when_durable would make three more calls
+                    else:  # publish_when_durable, written inline: it would make three more calls
                         lane.arrive(message)
                 except BaseException as error:
                     monitor.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
-            batch = self._batch_of_one(properties, body, priority, True, message_id, None, timeout)
+            batch = self._batch_of_one(priority, True, properties, body, message_id, None, timeout)
             return self._send_batch(batch, refused)
         self._confirmer.confirm(journal_end)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
     def _store_non_persistent(
         self,
-        persistent: object,
         priority: object,
+        persistent: object,
         now_ms: int,
         properties: bytes,
         body: bytes,
         message_id: str | None,
         timeout: object,
     ) -> str:
-        """Add one non-persistent message without a transaction and without times; return its id."""
+        """Add one non-persistent message, outside a transaction and without times; return its id."""
         parts = self._sender_parts
         monitor = parts.monitor
         try:
@@ -256,7 +262,7 @@ class Sender:
                     monitor.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
-            batch = self._batch_of_one(properties, body, priority, persistent, message_id, None, timeout)
+            batch = self._batch_of_one(priority, persistent, properties, body, message_id, None, timeout)
             return self._send_batch(batch, refused)
         if monitor.deferred:
             monitor.run_deferred()
@@ -265,9 +271,9 @@ class Sender:
     def _add_to_transaction(
         self, transaction: object, priority: object, now_ms: int, contents: Contents, message_id: str | None
     ) -> str | None:
-        """Leave one message to a transaction, a tenth cheaper than as a batch; return its id.
+        """Add one message to a transaction and return its id. A batch of one message would cost a tenth more.
 
-        None: there is a limit, no room, or no destination any more; then it is sent as a batch.
+        None: the destination has a limit, no room, or is gone. The caller then sends the message as a batch.
         """
         checked = self.checked_transaction(transaction)
         if self._limits is not None:
@@ -287,7 +293,7 @@ class Sender:
         return ids[0]
 
     def send_message(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
-        """Send one message with any of its options: it may be retained for new subscriptions, or be due later."""
+        """Send one message with any option of `send`, such as a delay or `retain`; return its id."""
         if type(retain) is not bool and not isinstance(retain, str):
             raise argument_error(
                 f"retain must be True, False, or the name of a header, not {reprlib.repr(retain)}", retain, bool, str
@@ -303,14 +309,14 @@ class Sender:
         """
         raise SettingsError(f"{self.name!r} is a queue, which retains no message: send to a topic, or without retain")
 
-    # ------------------------------------------------------------------ what may have to wait
+    # ------------------------------------------------------------------ one message, if it may have to wait
 
     def _send_batch(self, batch: Batch, refused: StoreFull | Closed | None = None) -> str:
         """Send a batch of one message, waiting for room if there is none; return the id.
 
         refused: why it was not stored at once; None: nobody has tried.
         """
-        if refused is None and self._limits is None:  # without a generator if there is room
+        if refused is None and self._limits is None:  # if there is room, no generator is needed
             pipeline = self._make_pipeline()
             try:
                 pipeline.store_now(batch)
@@ -320,19 +326,16 @@ class Sender:
         return self._confirmer.run(self._send_steps(batch, refused))
 
     def send_steps(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
-        """Send one message, in steps between which the caller waits."""
+        """Send one message in steps; return its id. The caller waits between the steps."""
         return self._send_steps(self._batch_of(message, transaction, deadline), None)
 
     def _send_steps(self, batch: Batch, refused: StoreFull | Closed | None) -> Generator[Wait, None, str]:
-        """Send a batch of one message, in steps."""
+        """Send a batch of one message in steps; return the id."""
         yield from self._store_steps(batch, refused)
         return self._make_pipeline().confirm(batch)
 
     def _store_steps(self, batch: Batch, refused: StoreFull | Closed | None = None) -> Generator[Wait, None, None]:
-        """Store a batch, in steps.
-
-        A destination that was closed or deleted as inactive is opened or made anew for it.
-        """
+        """Store a batch, in steps. If its destination was closed or deleted as inactive, open it or make it anew."""
         if isinstance(refused, Closed):
             yield from self._store_in_reopened(batch, refused)
             return
@@ -372,7 +375,7 @@ class Sender:
     def send_many_steps(
         self, messages: Iterable[Message], ids: list[str], transaction: object, deadline: float | None
     ) -> Generator[Wait, None, None]:
-        """Send many messages, in steps; ids gets the ids of stored messages."""
+        """Send many messages, in steps. The ids of stored messages are added to `ids`."""
         if not isinstance(messages, Iterable):
             raise ArgumentError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         checked = self.checked_transaction(transaction) if transaction is not None else None
@@ -381,19 +384,19 @@ class Sender:
         try:
             for batch in batching.batches(messages):
                 if was_persistent and not batch.persistent and len(ids) > before:
-                    self._confirmer.confirm_written()  # messages that need no sync must not overtake those that do
+                    # Publish the persistent messages first, or the non-persistent ones would overtake them.
+                    self._confirmer.confirm_written()
                 was_persistent = bool(batch.persistent)
                 yield from self._store_steps(batch)
         except ForebayError as error:
             error.stored = len(ids) - before
             raise
         finally:
-            # Confirm even if the caller's generator raised: these messages are as safe as if they had been sent one by
-            # one.
+            # Confirm even if the caller's generator raised: a message that is stored is as safe as after a single send.
             if ids and checked is None and self._sender_parts.monitor.lock.failure is None:
                 self._confirmer.confirm_written()
 
-    # ------------------------------------------------------------------ what is stored of a message
+    # ------------------------------------------------------------------ batches of one message
 
     def _batch_of(self, message: Message, transaction: object, deadline: float | None) -> Batch:
         """Return a batch of one message; encode it and check its transaction."""
@@ -415,10 +418,10 @@ class Sender:
 
     def _batch_of_one(
         self,
-        properties: bytes,
-        body: bytes,
         priority: object,
         persistent: object,
+        properties: bytes,
+        body: bytes,
         message_id: str | None,
         transaction: object,
         timeout: object,
@@ -439,8 +442,8 @@ class Sender:
     def _prepare_groups(self, batch: Batch) -> None:
         """Prepare the queue for a batch in which messages have groups, unless it is prepared already.
 
-        The queue stays as it was if the batch will be refused: for its priority or persistence (ArgumentError,
-        SettingsError), or later with a TransactionError, because the transaction has ended.
+        The queue stays as it was if the batch will be refused. A wrong priority or persistence is refused here
+        (ArgumentError, SettingsError), a transaction that has ended later (TransactionError).
         """
         priority, persistent, transaction = batch.priority, batch.persistent, batch.transaction
         if self._destination.has_message_groups or (transaction is not None and not transaction.is_open):
@@ -467,17 +470,16 @@ class Sender:
 
     @contextmanager
     def _in_reopened(self, refused: Closed) -> Iterator[None]:
-        """Continue with the destination that replaces one that was closed or deleted as inactive; keep it open in the
-        block.
+        """Send to the destination that replaces a closed or inactive one, and keep it open in the block.
 
-        Raise `refused` if that was not the reason. Requires: no lock.
+        Raise `refused` if the destination was deleted by a caller. Requires: no lock.
         """
         known = self._destination  # another thread with this handle may have just opened it again
         if known.lifecycle is Lifecycle.DELETED:
             raise refused
         with self._held_reopened() as queue:
             self._bind(queue)
-            if known.has_message_groups and not queue.has_message_groups:  # a new object does not know of them
+            if known.has_message_groups and not queue.has_message_groups:  # the new object has no message yet
                 self._sender_parts.message_group_queues.prepare(queue)
             yield
 

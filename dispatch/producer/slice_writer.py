@@ -1,4 +1,4 @@
-"""SliceWriter: write slices of messages with an id that counts once, or with times."""
+"""SliceWriter: write slices of messages with deduplication, and slices of messages with times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
-from ..topics.fan_out import FanOut
+from ..topics.state.fan_out import FanOut
 
 _THREE_DIGITS: Final = [f"{number:03}" for number in range(1000)]
 
@@ -45,7 +45,7 @@ class SliceWriter:
         self._windows = windows
 
     def fresh(self, destination: DestinationState, contents: Contents) -> int:
-        """Return how many of the first messages are not stored yet and have different ids. Requires: no lock.
+        """Return how many of the first messages are new: not stored yet, with different ids. Requires: no lock.
 
         Raise TransactionError as DuplicateWindows.is_stored does.
         """
@@ -68,9 +68,9 @@ class SliceWriter:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Write those messages of a slice that are not stored yet; ids gets the ids of all. Requires: no lock.
+        """Write the messages of a slice that are not stored yet; add the ids of all to `ids`. Requires: no lock.
 
-        StoreFull: ids says how many of the first are stored.
+        StoreFull: `ids` has the ids of the first messages, which are stored.
         """
         identities = [identity_of(lane.destination.number, properties) for properties in contents.properties]
         with self._monitor.lock, self._monitor.all_or_broken:
@@ -127,7 +127,10 @@ class SliceWriter:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Add non-persistent messages once each. Their ids end with the process, as they do. Requires: the lock."""
+        """Add non-persistent messages, each id once. The known ids end with the process, as the messages do.
+
+        Requires: the lock.
+        """
         for (properties, body), own_id in zip(contents.pairs(), own_ids, strict=True):
             sent = identity_of(lane.destination.number, properties)
             if sent is not None and own_id is not None and self._windows.is_stored(sent):
@@ -151,7 +154,7 @@ class SliceWriter:
     ) -> None:
         """Write one slice of messages with times, or two at the end of a block. Requires: no lock.
 
-        sizes: bytes of each content. StoreFull: ids says how many of the first are stored.
+        sizes: bytes of each content. StoreFull: `ids` has the ids of the first messages, which are stored.
         """
         begin = 0
         with self._monitor.lock, self._monitor.all_or_broken:

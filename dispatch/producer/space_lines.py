@@ -38,16 +38,18 @@ class SpaceLines:
         cleanup.on_space(self.journal.on_space_freed)
 
     def line(self, persistent: bool) -> SpaceLine:
+        """Return the line of senders that wait for the space that their messages need."""
         return self.journal if persistent else self.tmp_storage
 
     def free(self) -> None:
-        """Do what may make room, or have the background do it. Requires: no lock."""
+        """Have the background clean up, or clean up here if there is no background. Requires: no lock."""
         if not self._ask_for_cleanup():
             self._cleanup.delete_data_logs()
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._overflow.compact()
 
-    def _give_up_retained(self) -> None:
+    def _trim_retention(self) -> None:
+        """Delete messages that only the retention of topics keeps. Requires: no lock."""
         self._cleanup.delete_data_logs()
 
     def retry(
@@ -57,21 +59,21 @@ class SpaceLines:
         sizes: Sequence[int],
         full: StoreFull,
         deadline: float | None,
-        attempt: Callable[[], None],
+        attempt: Callable[[], StoreFull | None],
         confirmer: Confirmer,
     ) -> Generator[Wait, None, None]:
-        """Repeat an attempt until it raises no StoreFull, waiting in line before each time.
+        """Repeat an attempt until the disk has room for it, waiting in line before each time.
 
-        Requires: no lock. Raises `full` when the time is up or the policy does not wait at all; Closed.
+        attempt: returns None, or the error if the disk has no room.
+        Requires: no lock. Raises `full` when the time is up, or at once if the policy does not wait; Closed.
         """
         waker = confirmer.waker()
         if line is self.journal and self._cleanup.wants_retained_space:
-            yield Wait(waker, _at_once, self._give_up_retained)
-            try:
-                attempt()
+            yield Wait(waker, _at_once, self._trim_retention)
+            again = attempt()
+            if again is None:
                 return
-            except StoreFull as again:
-                full = again
+            full = again
         gives_up_at = line.deadline(destination, full, deadline)
         # Publish first, because a sender may wait for its own messages to be acknowledged.
         confirmer.confirm_written()
@@ -81,12 +83,11 @@ class SpaceLines:
                 line.line_up(waiting)
             while True:
                 yield Wait(waker, partial(line.poll, waiting), self.free)
-                try:
-                    attempt()
+                again = attempt()
+                if again is None:
                     return
-                except StoreFull as again:
-                    with self._monitor.lock, self._monitor.all_or_broken:
-                        line.refused(waiting, again)
+                with self._monitor.lock, self._monitor.all_or_broken:
+                    line.refused(waiting, again)
         finally:
             # An error of the attempt matters more than one of leaving.
             with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:

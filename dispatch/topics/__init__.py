@@ -1,20 +1,20 @@
 """Topics: a message that is sent to a topic goes to each of its subscriptions.
 
-Read `subscription_state.py` first: a subscription, which is to lists, caches and the loader what a queue is, and what
-it knows of its topic. `topic_state.py` has the rest of the topic. `topic_layer.py` then names the owners in the order
-in which they are made.
+| room | has |
+|---|---|
+| `state` | topics and subscriptions in RAM, and the way of an arriving message: read it first |
+| `subscriptions` | how a subscription begins and ends; cursors; patterns; acks of what a selector does not match |
+| `eviction` | which messages a slow subscriber loses |
 
-- registry.py: all topics, and how the state of one is made. topic_admin.py: deletes a topic.
-  numbered_lanes.py: lanes by number, as records name them.
-- topic_consumer_factory.py: makes the consumers of subscriptions. reader.py: reads a topic from a cursor on.
-- selector_matches.py: which selectors match the arriving message, judged once for all subscriptions.
-- `subscriptions`: how a subscription begins and ends, unsubscribe and seek, where a reader or a seek begins, the one
-  consumer of many topics, and the acknowledgement of what the selector of a durable subscription does not match.
-- `retention`: which messages a topic keeps though nobody needs them, and which messages a slow subscriber loses.
-  arrivals.py knows which of these came first, newest_per_key.py which of them have a newer message of their key.
-- shared_reading.py: what a list leaves to the cache that all subscriptions of its topic share.
-- fan_out.py: where non-persistent messages go; fan_out_opener.py makes it. retained_messages.py: the messages
-  that new subscriptions get first.
+The files beside the rooms each work on whole topics:
+
+- topic_layer.py: makes all owners, in the order in which they need each other.
+- topic_registry.py: finds topics by name and number. topic_admin.py: deletes a topic.
+- topic_retention.py: which messages a topic keeps though no subscription needs them.
+- retained_messages.py: the messages that each new subscription gets first.
+- fan_out_opener.py: makes a topic ready for non-persistent messages.
+- topic_consumer_factory.py: makes the consumers of topics. reader.py: what a user reads a topic with, without acks.
+- numbered_lanes.py: finds a lane by the number that records have, in queues and topics.
 
 docs/internals/dispatch-topics.md says why a message is stored once, however many subscriptions there are.
 """

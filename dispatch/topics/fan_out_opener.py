@@ -8,12 +8,12 @@ from ..core.destinations.overhead import FAN_OUT_BYTES, DestinationOverhead
 from ..core.model.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
-from .fan_out import FanOut
-from .topic_state import TopicState
+from .state.fan_out import FanOut
+from .state.topic_state import TopicState
 
 
 class FanOutOpener:
-    """The destinations of non-persistent messages of topics. The state lock guards it."""
+    """Makes the FanOuts of topics. The state lock guards it."""
 
     def __init__(
         self,
@@ -42,5 +42,5 @@ class FanOutOpener:
     def ensure_locked(self, topic: TopicState, priority: int) -> FanOut:
         """Return the FanOut of one priority of a topic, even if memory has no room. Requires: the lock."""
         if priority not in topic.fan_outs:
-            topic.fan_outs[priority] = FanOut(self._lanes, self._overflow, self._removals, topic, priority)
+            topic.add_fan_out(FanOut(self._lanes, self._overflow, self._removals, topic, priority))
         return topic.fan_outs[priority]

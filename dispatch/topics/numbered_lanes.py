@@ -8,8 +8,8 @@ from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.model.destination import LaneState
 from ..core.model.persistent_lane_state import PersistentLaneState
-from .registry import TopicRegistry
-from .subscription_state import SubscriptionState
+from .state.subscription_state import SubscriptionState
+from .topic_registry import TopicRegistry
 
 
 class NumberedLanes:
@@ -50,8 +50,8 @@ class NumberedLanes:
         return destination.lanes[priority]
 
     def _subscription(self, subscription_number: int) -> SubscriptionState | None:
-        """Return the subscription of a number if it is read or has state in RAM. O(subscriptions of its topic)."""
+        """Return the subscription of a number if it is online or has state in RAM. O(subscriptions of its topic)."""
         subscriber = self._subscribers.by_number.get(subscription_number)
         topic = None if subscriber is None else self._topics.by_number.get(subscriber.facts.topic)
-        subscriptions = () if topic is None else topic.subscriptions()
+        subscriptions = () if topic is None else topic.open_subscriptions()
         return next((each for each in subscriptions if each.number == subscription_number), None)

@@ -1,4 +1,4 @@
-"""TopicReader: read a topic from a chosen place on, then new messages, without a name and without acks."""
+"""TopicReader: read a topic from a chosen place on, and then its new messages, without acks."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class TopicReader:
             yield from taken
 
     def _settle(self) -> None:
-        """Settle what the last take returned. What this can't settle now, the next call settles."""
-        taken, self._taken = self._taken, []  # a close by another thread must not make the same ack
+        """Settle the messages of the last take. If that fails, the next call tries again."""
+        taken, self._taken = self._taken, []  # so that a close in another thread does not settle them too
         held = [delivery for delivery in taken if is_in_flight(delivery)]
         try:
             if held:

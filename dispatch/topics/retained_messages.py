@@ -1,6 +1,7 @@
 """RetainedMessages: the messages that a topic gives to each new subscription first.
 
-Retained messages are host properties of the store, so they are in the journal and in RAM.
+A send with `retain` makes a retained message. It is a host property of the store, so it is in the journal and in RAM.
+Retention, which keeps all messages of a topic for a time, is in topic_retention.py.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from ...store.writers.property_writer import PropertyWriter
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from .fan_out_opener import FanOutOpener
-from .subscription_state import SubscriptionState
-from .topic_state import TopicState
+from .state.subscription_state import SubscriptionState
+from .state.topic_state import TopicState
 
 logger = LateLogger("forebay.dispatch")
 
@@ -46,7 +47,8 @@ class RetainedMessages:
     def give(self, new: Iterable[tuple[TopicState, SubscriptionState]]) -> ForebayError | None:
         """Give new subscriptions the retained messages of their topics. Return the error if memory has no room for one.
 
-        new: each with its topic. Requires: the lock; the subscriptions have a consumer. O(retained messages).
+        new: the subscriptions, each with its topic.
+        Requires: the lock, and that the subscriptions have a consumer. O(retained messages).
         """
         now_ms = self._now_ms()
         for topic, subscription in new:

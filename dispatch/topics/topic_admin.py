@@ -8,13 +8,12 @@ from __future__ import annotations
 from ...store.errors import TransactionError
 from ...store.writers.destination_writer import DestinationWriter
 from ..core.confirmer import Confirmer
-from ..core.model.lifecycle import Lifecycle
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction_registry import TransactionRegistry
-from .registry import TopicRegistry
-from .subscriptions.open_subscriptions import OpenSubscriptions
-from .topic_state import TopicState
+from .state.topic_state import TopicState
+from .subscriptions.subscription_registry import SubscriptionRegistry
+from .topic_registry import TopicRegistry
 
 
 class TopicAdmin:
@@ -27,7 +26,7 @@ class TopicAdmin:
         writer: DestinationWriter,
         confirmer: Confirmer,
         topics: TopicRegistry,
-        subscriptions: OpenSubscriptions,
+        subscription_registry: SubscriptionRegistry,
         removals: Removals,
         transactions: TransactionRegistry,
     ) -> None:
@@ -35,7 +34,7 @@ class TopicAdmin:
         self._writer = writer
         self._confirmer = confirmer
         self._topics = topics
-        self._subscriptions = subscriptions
+        self._subscription_registry = subscription_registry
         self._removals = removals
         self._transactions = transactions
 
@@ -46,7 +45,7 @@ class TopicAdmin:
             journal_end = self._confirmer.journal_end
         try:
             self._confirmer.confirm(journal_end)
-            while self._subscriptions.forget_some():
+            while self._subscription_registry.forget_some():
                 pass
         finally:
             self._monitor.run_deferred()
@@ -58,16 +57,17 @@ class TopicAdmin:
         """
         if not topic.is_open:
             return
-        subscriptions, durable = topic.subscriptions(), topic.durable_numbers
-        if self._transactions.use_destinations({topic.number, *durable, *(each.number for each in subscriptions)}):
+        open_subscriptions, durable = topic.open_subscriptions(), topic.durable_numbers
+        if self._transactions.use_destinations({topic.number, *durable, *(each.number for each in open_subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
-        unread = self._subscriptions.unread(durable, {subscription.number for subscription in topic.kept.values()})
+        kept = {subscription.number for subscription in topic.kept.values()}
+        unread = self._subscription_registry.unread(durable, kept)
         self._writer.delete(topic.number)
-        self._subscriptions.forget_later(topic.memory, unread)
-        topic.lifecycle = Lifecycle.DELETED
+        self._subscription_registry.forget_later(topic.memory, unread)
+        topic.mark_deleted()
         self._topics.remove(topic)
-        for subscription in subscriptions:
-            self._subscriptions.delete(subscription)
+        for subscription in open_subscriptions:
+            self._subscription_registry.delete(subscription)
         topic.end_admission()
         for lane in topic.all_lanes():
             self._removals.empty_lane(lane)

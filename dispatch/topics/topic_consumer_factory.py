@@ -10,14 +10,14 @@ from ..consumer.options import ConsumerOptions
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
-from .registry import TopicRegistry
 from .retained_messages import RetainedMessages
-from .subscription_state import SubscriptionState
+from .state.subscription_state import SubscriptionState
+from .state.topic_state import TopicState
 from .subscriptions.cursors import SeekTarget, within
-from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
-from .topic_state import TopicState
+from .subscriptions.subscription_registry import SubscriptionRegistry
+from .topic_registry import TopicRegistry
 
 
 class TopicConsumerFactory:
@@ -31,9 +31,9 @@ class TopicConsumerFactory:
         confirmer: Confirmer,
         consumers: ConsumerFactory,
         topics: TopicRegistry,
-        subscriptions: OpenSubscriptions,
+        subscription_registry: SubscriptionRegistry,
         patterns: PatternRegistry,
-        retained: RetainedMessages,
+        retained_messages: RetainedMessages,
         admin: SubscriptionAdmin,
     ) -> None:
         self._monitor = monitor
@@ -41,9 +41,9 @@ class TopicConsumerFactory:
         self._confirmer = confirmer
         self._consumers = consumers
         self._topics = topics
-        self._subscriptions = subscriptions
+        self._subscription_registry = subscription_registry
         self._patterns = patterns
-        self._retained = retained
+        self._retained_messages = retained_messages
         self._admin = admin
 
     def subscribe(
@@ -70,13 +70,13 @@ class TopicConsumerFactory:
                 consumer = self._attach(subscription, options, is_shared=is_shared)
             except ForebayError:
                 if is_new and name is not None:
-                    self._admin.remove(topic, name)  # here, before another consumer may come and be confirmed
+                    self._admin.remove(topic, name)  # under this hold of the lock, before another consumer comes
                 raise
-            refused = self._retained.give(((topic, subscription),)) if is_new else None
+            refused = self._retained_messages.give(((topic, subscription),)) if is_new else None
             if refused is not None:
                 consumer.withdraw()
                 if name is not None:
-                    self._admin.remove(topic, name)  # here for the same reason
+                    self._admin.remove(topic, name)  # under this hold of the lock, as above
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
         if refused is not None:
@@ -86,11 +86,10 @@ class TopicConsumerFactory:
     def _attach(self, subscription: SubscriptionState, options: ConsumerOptions, *, is_shared: bool) -> Consumer:
         """Make a consumer of a subscription, and bring it online if this is its first one. Requires: the lock.
 
-        StoreFull: memory has no room for the consumer, perhaps because the subscription has just taken some. Then the
-        subscription is as if that consumer had closed.
+        StoreFull: memory has no room for the consumer. The subscription is then as if this consumer had closed.
         """
         if subscription not in subscription.topic.online:
-            self._subscriptions.go_online(subscription, is_shared=is_shared)
+            self._subscription_registry.go_online(subscription, is_shared=is_shared)
         try:
             return self._consumers.attach(subscription, options)
         except ForebayError:
@@ -101,7 +100,7 @@ class TopicConsumerFactory:
         """Record a subscription, which is not synced yet. Requires: the lock."""
         subscriber = self._writer.subscribe(topic.number, name, _text(selector))
         subscription = SubscriptionState(topic, subscriber, selector)
-        self._subscriptions.begin(subscription)
+        self._subscription_registry.begin(subscription)
         return subscription
 
     def read(self, topic: TopicState, target: SeekTarget, options: ConsumerOptions) -> Consumer:
@@ -112,9 +111,8 @@ class TopicConsumerFactory:
             self._consumers.require_room((topic,), options)
             subscriber = self._writer.subscribe(topic.number, None, _text(options.selector))
             self._writer.seek(subscriber, within(firsts, topic_lanes))
-            subscription = SubscriptionState(topic, subscriber, options.selector)
-            self._subscriptions.begin(subscription)
-            subscription.is_reader = True
+            subscription = SubscriptionState(topic, subscriber, options.selector, is_reader=True)
+            self._subscription_registry.begin(subscription)
             consumer = self._attach(subscription, options, is_shared=False)
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
@@ -130,7 +128,7 @@ class TopicConsumerFactory:
                 self._patterns.add(pattern_state, options.selector)
                 for topic in topics:
                     self._patterns.join(pattern_state, topic)
-            refused = self._retained.give((topic, pattern_state.topics[topic.number]) for topic in topics)
+            refused = self._retained_messages.give((topic, pattern_state.topics[topic.number]) for topic in topics)
         if refused is not None:
             consumer.close()
             raise refused

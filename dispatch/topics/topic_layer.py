@@ -11,19 +11,19 @@ from ..consumer.consumer_factory import ConsumerFactory
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.owners import CoreOwners
 from ..transactions.transaction_registry import TransactionRegistry
+from .eviction.latest_per_key import KeyMemory
 from .fan_out_opener import FanOutOpener
-from .newest_per_key import KeyMemory
 from .numbered_lanes import NumberedLanes
-from .registry import TopicMaker, TopicRegistry
 from .retained_messages import RetainedMessages
-from .retention.topic_retention import TopicRetention
-from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
+from .subscriptions.subscription_registry import SubscriptionRegistry
 from .subscriptions.unmatched import UnmatchedAcker
 from .subscriptions.unrecorded import UnrecordedStore
 from .topic_admin import TopicAdmin
 from .topic_consumer_factory import TopicConsumerFactory
+from .topic_registry import TopicMaker, TopicRegistry
+from .topic_retention import TopicRetention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,12 @@ class TopicLayer:
     topics: TopicRegistry
     topic_admin: TopicAdmin
     numbered_lanes: NumberedLanes
-    subscriptions: OpenSubscriptions
+    subscription_registry: SubscriptionRegistry
     unmatched_acker: UnmatchedAcker
     patterns: PatternRegistry
     retention: TopicRetention
     fan_out_opener: FanOutOpener
-    retained: RetainedMessages
+    retained_messages: RetainedMessages
     admin: SubscriptionAdmin
     consumers: TopicConsumerFactory
 
@@ -47,9 +47,9 @@ class TopicLayer:
 
         used: numbers of topics that have messages, or messages in prepared transactions.
         """
-        self.topics.restore(used | self.subscriptions.topics_at_open())
+        self.topics.restore(used | self.subscription_registry.topics_at_open())
         lanes.restore(self.topics.by_number)
-        self.subscriptions.restore(self.topics.by_number)
+        self.subscription_registry.restore(self.topics.by_number)
 
 
 def make_topic_layer(
@@ -64,62 +64,67 @@ def make_topic_layer(
 ) -> TopicLayer:
     """Make all owners.
 
-    directory: has the parts that they use. reading: pays for messages that the acker reads. keys: pays for the places
-    that "latest_per_key" remembers.
+    directory: has the parts of the store that they use.
+    reading: pays for messages that the UnmatchedAcker reads.
+    keys: pays for the places that "latest_per_key" remembers.
     """
-    monitor, removals = core.monitor, core.removals
-    writer = directory.subscription_writer
-    unmatched_acker = UnmatchedAcker(monitor, directory.message_store, writer, reading)
-    subscriptions = _make_subscriptions(core, directory, unmatched_acker)
-    patterns = PatternRegistry(core.target_lists, core.destination_state_parts, writer, subscriptions)
-    retention = TopicRetention(
-        monitor=monitor,
-        writer=writer,
-        trimmer=directory.cleanup.trimmer,
-        policies=core.policies,
-        overhead=core.destinations.overhead,
+    unmatched_acker = UnmatchedAcker(core.monitor, directory.message_store, directory.subscription_writer, reading)
+    subscription_registry = _make_subscription_registry(core, directory, unmatched_acker)
+    patterns = PatternRegistry(
+        core.target_lists, core.destination_state_parts, directory.subscription_writer, subscription_registry
     )
-    topics = _make_topics(core, directory, subscriptions, patterns, retention, keys)
+    retention = _make_retention(core, directory)
+    topics = _make_topics(core, directory, subscription_registry, patterns, retention, keys)
     fan_out_opener = FanOutOpener(
-        monitor=monitor,
+        monitor=core.monitor,
         lanes=core.destinations.lanes,
-        removals=removals,
+        removals=core.removals,
         overflow=overflow,
         overhead=core.destinations.overhead,
     )
-    retained = _make_retained(core, directory, fan_out_opener)
-    admin = _make_admin(core, directory, transactions, subscriptions)
+    retained_messages = _make_retained_messages(core, directory, fan_out_opener)
+    admin = _make_admin(core, directory, transactions, subscription_registry)
     return TopicLayer(
         topics=topics,
-        topic_admin=_make_topic_admin(core, directory, transactions, topics, subscriptions),
+        topic_admin=_make_topic_admin(core, directory, transactions, topics, subscription_registry),
         numbered_lanes=NumberedLanes(
             core.destinations.queues, topics, core.destinations.lanes, directory.subscriptions
         ),
-        subscriptions=subscriptions,
+        subscription_registry=subscription_registry,
         unmatched_acker=unmatched_acker,
         patterns=patterns,
         retention=retention,
         fan_out_opener=fan_out_opener,
-        retained=retained,
+        retained_messages=retained_messages,
         admin=admin,
         consumers=TopicConsumerFactory(
-            monitor=monitor,
-            writer=writer,
+            monitor=core.monitor,
+            writer=directory.subscription_writer,
             confirmer=core.confirmer,
             consumers=consumers,
             topics=topics,
-            subscriptions=subscriptions,
+            subscription_registry=subscription_registry,
             patterns=patterns,
-            retained=retained,
+            retained_messages=retained_messages,
             admin=admin,
         ),
+    )
+
+
+def _make_retention(core: CoreOwners, directory: DirectoryStore) -> TopicRetention:
+    return TopicRetention(
+        monitor=core.monitor,
+        writer=directory.subscription_writer,
+        trimmer=directory.cleanup.trimmer,
+        policies=core.policies,
+        overhead=core.destinations.overhead,
     )
 
 
 def _make_topics(
     core: CoreOwners,
     directory: DirectoryStore,
-    subscriptions: OpenSubscriptions,
+    subscription_registry: SubscriptionRegistry,
     patterns: PatternRegistry,
     retention: TopicRetention,
     keys: KeyMemory,
@@ -132,7 +137,7 @@ def _make_topics(
         maker=TopicMaker(
             destination_state_parts=core.destination_state_parts,
             subscribers=directory.subscriptions,
-            subscriptions=subscriptions,
+            subscription_registry=subscription_registry,
             properties=directory.host_properties,
             removals=core.removals,
             policies=core.policies,
@@ -143,7 +148,9 @@ def _make_topics(
     )
 
 
-def _make_retained(core: CoreOwners, directory: DirectoryStore, fan_out_opener: FanOutOpener) -> RetainedMessages:
+def _make_retained_messages(
+    core: CoreOwners, directory: DirectoryStore, fan_out_opener: FanOutOpener
+) -> RetainedMessages:
     return RetainedMessages(
         monitor=core.monitor,
         properties=directory.host_properties,
@@ -155,7 +162,10 @@ def _make_retained(core: CoreOwners, directory: DirectoryStore, fan_out_opener: 
 
 
 def _make_admin(
-    core: CoreOwners, directory: DirectoryStore, transactions: TransactionRegistry, subscriptions: OpenSubscriptions
+    core: CoreOwners,
+    directory: DirectoryStore,
+    transactions: TransactionRegistry,
+    subscription_registry: SubscriptionRegistry,
 ) -> SubscriptionAdmin:
     return SubscriptionAdmin(
         monitor=core.monitor,
@@ -163,7 +173,7 @@ def _make_admin(
         time_search=directory.time_search,
         confirmer=core.confirmer,
         transactions=transactions,
-        subscriptions=subscriptions,
+        subscription_registry=subscription_registry,
     )
 
 
@@ -172,23 +182,23 @@ def _make_topic_admin(
     directory: DirectoryStore,
     transactions: TransactionRegistry,
     topics: TopicRegistry,
-    subscriptions: OpenSubscriptions,
+    subscription_registry: SubscriptionRegistry,
 ) -> TopicAdmin:
     return TopicAdmin(
         monitor=core.monitor,
         writer=directory.destination_writer,
         confirmer=core.confirmer,
         topics=topics,
-        subscriptions=subscriptions,
+        subscription_registry=subscription_registry,
         removals=core.removals,
         transactions=transactions,
     )
 
 
-def _make_subscriptions(
+def _make_subscription_registry(
     core: CoreOwners, directory: DirectoryStore, unmatched_acker: UnmatchedAcker
-) -> OpenSubscriptions:
-    return OpenSubscriptions(
+) -> SubscriptionRegistry:
+    return SubscriptionRegistry(
         monitor=core.monitor,
         subscribers=directory.subscriptions,
         writer=directory.subscription_writer,

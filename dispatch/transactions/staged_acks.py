@@ -19,7 +19,7 @@ from ..core.redelivery.redelivery import Redelivery
 HELD_CHARGE_BYTES: Final = 112
 """Charged for an acknowledged delivery in addition to its own charge. It covers a number in a set, at worst a run.
 
-This is below a third of the delivery's own charge, so that transactions can acknowledge all that may be in flight.
+It is less than a third of a delivery's own charge, so that transactions can acknowledge all that may be in flight.
 """
 
 
@@ -51,7 +51,7 @@ class StagedAcks:
         for delivery in deliveries:
             lane, sequence = lane_of(delivery), delivery.sequence
             if not lane.is_persistent and not is_lazy(delivery):
-                # Other lists may want to know whether it matches, and none looks into a delivery that is parked.
+                # A list that asks whether the message matches reads it from the pager, because the delivery is parked.
                 lane.pager.page_out_body(message_of(delivery))
             lane.park(delivery)
             self._held.setdefault(lane, {})[sequence] = delivery

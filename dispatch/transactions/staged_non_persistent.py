@@ -21,7 +21,7 @@ KEPT_CHARGE_BYTES: Final = 448
 
 
 class NonPersistentTarget(Protocol):
-    """Takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
+    """Where a non-persistent message goes: a lane of a queue, or the FanOut of a topic."""
 
     @property
     def destination(self) -> CoreDestination: ...
@@ -44,11 +44,11 @@ class _Kept(UnpublishedNonPersistent):
         timestamp: int,
         properties: bytes,
         body: bytes,
-        found: Identity | None,
+        identity: Identity | None,
     ) -> None:
-        """Make the holder of one message.
+        """Make it for one message.
 
-        found: the identity by which deduplication knows a second message as a duplicate; None: duplicates are admitted.
+        identity: the id by which deduplication finds a duplicate of the message; None: there is no deduplication.
         """
         self._memory = memory
         self._target = target
@@ -56,7 +56,7 @@ class _Kept(UnpublishedNonPersistent):
         self._timestamp = timestamp
         self._properties = properties
         self._body = body
-        self.found = found
+        self.identity = identity
         self.charge_bytes = len(properties) + len(body) + KEPT_CHARGE_BYTES
 
     def count_from(self, time_ms: int) -> None:
@@ -116,15 +116,20 @@ class StagedNonPersistent:
         return (kept.destination for kept in self._kept)
 
     def add(
-        self, target: NonPersistentTarget, timestamp: int, properties: bytes, body: bytes, found: Identity | None = None
+        self,
+        target: NonPersistentTarget,
+        timestamp: int,
+        properties: bytes,
+        body: bytes,
+        identity: Identity | None = None,
     ) -> None:
-        """Keep one message. StoreFull: the message is not added. found: as in _Kept."""
-        kept = _Kept(self._memory, target, timestamp, properties, body, found)
+        """Keep one message. StoreFull: the message is not added. identity: as in _Kept."""
+        kept = _Kept(self._memory, target, timestamp, properties, body, identity)
         self._memory.charge_sent(kept.charge_bytes)
         self._kept.append(kept)
         self.charge_bytes += kept.charge_bytes
-        if found is not None:
-            self._duplicates.hold_undecided((found,), self._branch.number)
+        if identity is not None:
+            self._duplicates.hold_undecided((identity,), self._branch.number)
 
     def hand_over(self) -> None:
         """Hand the messages with their charges to the publisher: they are committed now."""
@@ -132,14 +137,14 @@ class StagedNonPersistent:
         self.let_ids_go()
         for kept in self._kept:
             kept.count_from(time_ms)
-            if kept.found is not None:
-                self._windows.non_persistent.remember(kept.found)
+            if kept.identity is not None:
+                self._windows.non_persistent.remember(kept.identity)
         committed, self._kept, self.charge_bytes = self._kept, [], 0
         self._publisher.add_when_durable(committed)
 
     def let_ids_go(self) -> None:
         """Forget the ids of these messages, so that they are undecided no longer."""
-        self._duplicates.forget_undecided([kept.found for kept in self._kept if kept.found is not None])
+        self._duplicates.forget_undecided([kept.identity for kept in self._kept if kept.identity is not None])
 
     def finish(self) -> None:
         """Drop all messages in RAM, because the transaction has ended and they will never be handed over."""

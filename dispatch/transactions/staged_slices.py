@@ -1,8 +1,8 @@
-"""StagedSlices: the persistent messages that a transaction sends, in RAM and in the journal, unseen until the commit.
+"""StagedSlices: the persistent messages that a transaction sends. No consumer gets them before the commit.
 
-Messages are gathered in RAM until a slice of their lane is full. With the commit, messages that are still in RAM arrive
-as if they had just been sent, and messages in the journal arrive as places. After a crash, a slice without a commit has
-no effect.
+Messages are gathered in RAM until a slice of their lane is full, and then written. At the commit, messages that are
+still in RAM arrive as messages that were just sent. Messages that are only in the journal arrive as places. After a
+crash, a slice without a commit has no effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GATHERED_CHARGE_BYTES: Final = 192
 GATHERED_BYTES_MAX: Final = 1 << 20
 """Most bytes that one transaction gathers in RAM. Beyond it, slices are written before they are full."""
 TIMESTAMP_SPREAD_MS: Final = 1_000
-"""The messages of a slice have one timestamp, that of the first; they were sent within this time."""
+"""All messages of a slice get the timestamp of the first one, so a slice has only messages sent within this time."""
 
 
 class _Gathered:
@@ -51,7 +51,7 @@ class _Gathered:
 
 
 class StagedSlices:
-    """The persistent messages of a transaction: gathered, written as slices, invisible before the commit.
+    """The persistent messages of a transaction: gathered in RAM, written as slices, published by the commit.
 
     The state lock guards it. Every method requires the state lock.
     """

@@ -1,11 +1,11 @@
 """Transactions: messages that are sent and acknowledged together, all or nothing, over any queues and topics.
 
-Before the commit, nobody sees the messages that a transaction sends, and nobody else gets those that it acknowledges.
-The commit is one record, however large the transaction: after a crash either all of it has taken effect or nothing. A
+Before the commit, no consumer gets the messages that a transaction sends, nor the messages that it acknowledges. The
+commit is one record, however large the transaction is: after a crash either all of it has taken effect or nothing. A
 prepared transaction survives a crash and waits for its outcome.
 
-Non-persistent messages, and acks of a subscription without a name, have no records. They are in RAM until the commit
-and end with a crash; so a transaction with any of them can't be prepared.
+Non-persistent messages, and acks of a subscription without a name, have no records. They are in RAM until the commit,
+and a crash loses them; so a transaction that has any of them can't be prepared.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ...store.errors import (
 )
 from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.contents import Contents
+from ...store.format.identity import Identity
 from ...store.format.message_properties import encode_properties
 from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
@@ -71,7 +72,7 @@ class TransactionParts:
     branches: Branches
     confirmer: Confirmer
     windows: DuplicateWindows
-    """Know which ids are undecided, and which were sent."""
+    """Know which ids were sent, and which ids a transaction without an outcome sends."""
     memory: TransactionMemory
     staging: Staging
     properties: PropertyStaging
@@ -100,9 +101,9 @@ class Transaction:
         self._slices = staging.slices(branch)
         self._non_persistent = staging.non_persistent(branch)
         self._acks = staging.acks(branch)
-        # Whether a sent message deletes a retained one. Even a full disk has room for such a message.
+        # Whether the commit deletes a retained message. Even a full disk has room for the messages of such a commit.
         self._replaces = False
-        # (messages, bytes) reserved in destinations with limits, until they count as depth or are dropped.
+        # What the messages have reserved in destinations with limits, until the messages count there or are dropped.
         self._room: dict[DestinationLimits, Reservation] = {}
 
     @property
@@ -128,7 +129,7 @@ class Transaction:
 
     @property
     def sent(self) -> int:
-        """Number of messages that the transaction sends, without duplicates and messages that were given up."""
+        """Number of messages that the transaction sends, without duplicates and dropped messages."""
         return self._sent
 
     def retain(self, name: str, message: RetainedMessage) -> None:
@@ -168,18 +169,22 @@ class Transaction:
                 ids.append(own_id)
 
     def _add_once(self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
-        """Gather a message with deduplication, unless it is stored already or in this transaction."""
+        """Add a message with deduplication, unless it is stored already or in this transaction."""
         branch = self._branch
         sent = identity_of(lane.destination.number, properties)
         assert sent is not None
-        duplicates = self.parts.windows.persistent
-        if duplicates.deciding_transaction(sent) == branch.number or self.parts.windows.is_stored(sent):
+        if self._is_known(sent):
             return
         with self.parts.memory.charged_sent(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
         branch.identities.append(sent)
-        duplicates.hold_undecided((sent,), branch.number)
+        self.parts.windows.persistent.hold_undecided((sent,), branch.number)
         self._sent += 1
+
+    def _is_known(self, sent: Identity) -> bool:
+        """Return whether a message with this identity is stored already, or in this transaction."""
+        windows = self.parts.windows
+        return windows.persistent.deciding_transaction(sent) == self._branch.number or windows.is_stored(sent)
 
     def add_non_persistent(
         self,
@@ -198,8 +203,7 @@ class Transaction:
                 if own_id is not None and target.destination.has_duplicate_window:
                     sent = identity_of(target.destination.number, properties)
                     assert sent is not None
-                    is_own = self.parts.windows.persistent.deciding_transaction(sent) == self._branch.number
-                    if is_own or self.parts.windows.is_stored(sent):
+                    if self._is_known(sent):
                         ids.append(own_id)
                         continue
                 if own_id is None:
@@ -209,7 +213,7 @@ class Transaction:
                 ids.append(own_id)
 
     def write_gathered(self) -> None:
-        """Write messages that wait in RAM for a full slice. StoreFull: what is written stays written.
+        """Write messages that wait in RAM for a full slice. StoreFull: slices that are written stay written.
 
         Requires: the lock.
         """
@@ -253,11 +257,12 @@ class Transaction:
     ) -> None:
         """Hold a delivery that becomes a dead letter with the commit, and send the dead letter.
 
-        StoreFull: neither is done.
+        StoreFull: neither is done. Deduplication does not check the id, because the message was sent before.
 
-        target, non_persistent_target: where persistent and non-persistent dead letters go. message: what is stored
-            there, with its own timestamp. The message was sent before, so deduplication does not check its id.
-            Requires: the lock; the delivery is in flight.
+        target: where the dead letter goes if it is persistent, otherwise None.
+        non_persistent_target: where it goes if it is not persistent, otherwise None.
+        message: what is stored there, with its own timestamp.
+        Requires: the lock, and that the delivery is in flight.
         """
         self._require(OPEN)
         _, properties, body, timestamp = message
@@ -309,7 +314,7 @@ class Transaction:
             yield destination.number
 
     def _lanes(self) -> dict[int, LaneState]:
-        """Return every lane to which the transaction sends or in which it acknowledges, by number. O(lanes)."""
+        """Return the lanes of persistent messages that it sends, and all lanes in which it acknowledges, by number."""
         return {**self._slices.lanes, **self._acks.lanes}
 
     def recover(self, lane: Callable[[int], PersistentLaneState]) -> None:
@@ -354,7 +359,7 @@ class Transaction:
         self.parts.confirmer.confirm(journal_end)
 
     def _write_last(self) -> None:
-        """Write messages that are still in RAM, and keep them there, because they arrive next. Requires: the lock."""
+        """Write the messages that are still in RAM. They stay in RAM, because they arrive next. Requires: the lock."""
         if self._replaces:
             with self.parts.message_store.accepting_replacements():
                 self._slices.write_all(keeps=True)
@@ -374,7 +379,7 @@ class Transaction:
         message_store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
             for receiving in self._slices.lanes[number].receiving_lanes():
-                receiving.first_sequence += holes  # nobody enqueued these sequences
+                receiving.first_sequence += holes  # these sequences have no message, and must not count as enqueued
         self._slices.publish()
         self._acks.commit()
         self._non_persistent.hand_over()
@@ -383,7 +388,7 @@ class Transaction:
     def rollback(self) -> None:
         """Undo the transaction: sent messages are deleted, and acknowledged messages go back to their places.
 
-        For want of space, only the rollback of a prepared transaction can fail: StoreFull, and nothing has changed.
+        StoreFull, which only the rollback of a prepared transaction raises: nothing has changed.
         """
         with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN, PREPARED)
@@ -397,7 +402,7 @@ class Transaction:
                 any_delayed = self.rollback_open()
         if was_prepared:
             try:
-                # A power cut must not give messages back to the transaction that have gone back to consumers.
+                # Synced before the messages go back to consumers: a power cut must not give them to the transaction.
                 self.parts.confirmer.confirm(journal_end)
                 with self.parts.monitor.lock:
                     self._acks.free()
@@ -416,7 +421,7 @@ class Transaction:
             if len(branch):
                 self.parts.transaction_writer.rollback(branch)
         except ForebayError:
-            pass  # a crash would leave the same
+            pass  # an open transaction without this record counts as rolled back after a crash
         self.parts.branches.forget(branch.number)
         self._slices.finish()
         self._non_persistent.let_ids_go()
@@ -469,6 +474,7 @@ class Transaction:
         self._require(OPEN)
 
     def _finish(self, outcome: str) -> None:
+        """Release everything that the transaction holds, because it has an outcome. Requires: the lock."""
         self.parts.memory.release(self._branch_bytes)
         self._slices.finish()
         self._non_persistent.finish()
@@ -496,14 +502,14 @@ class Transaction:
 
     @property
     def _branch_bytes(self) -> int:
-        """The charge for messages in the journal, identities and acknowledged messages."""
+        """The charge for slices in the journal, identities and acknowledged messages."""
         branch = self._branch
         parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
         return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged
 
     @property
     def held(self) -> list[Delivery]:
-        """Its deliveries, which are parked while the transaction is open. Requires: the lock."""
+        """The deliveries that it acknowledges. They are parked while it is open. Requires: the lock."""
         return self._acks.deliveries
 
     @property
@@ -521,13 +527,13 @@ class Transaction:
         if self._state != OPEN:
             return
         if kind is not None:
-            with suppress(StoreFailed):  # an error of the block matters more than one of the rollback
+            with suppress(StoreFailed):  # the error of the block matters more than an error of the rollback
                 self.rollback()
             return
         try:
             self.commit()
         except StoreFull:
-            self.rollback()  # nobody else could try again
+            self.rollback()  # the block has ended, so the host does not try again
             raise
 
     def __dir__(self) -> list[str]:

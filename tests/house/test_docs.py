@@ -320,7 +320,7 @@ def test_table_of_lanes_names_the_classes_that_stand_there() -> None:
         topic.send(b"1", persistent=is_persistent)
     area = simulated.topic_state("prices")
     holders: list[tuple[str, DestinationState]] = [("a queue", simulated.queue_state("orders")), ("a topic", area)]
-    holders += [("a subscription", subscription) for subscription in area.subscriptions()]
+    holders += [("a subscription", subscription) for subscription in area.open_subscriptions()]
     found: set[tuple[str, str, str]] = set()
     for name, destination in holders:
         for kind, lanes in (("", destination.lanes), (", non-persistent", destination.non_persistent_lanes)):

@@ -45,7 +45,7 @@ PLACES = {
     "store/message_store.py:MessageStore.add_expiring",
     "store/journal/journal.py:Journal.append_ack",
     "store/journal/journal.py:Journal.append_one",
-    "dispatch/topics/subscription_state.py:SubscribedTopicState.fronts",
+    "dispatch/topics/state/subscription_state.py:SubscribedTopicState.fronts",
     "dispatch/producer/sender.py:Sender._store_persistent",  # beside the rest one call in place of four
     "dispatch/producer/sender.py:Sender._store_non_persistent",
     "dispatch/producer/sender.py:Sender._add_to_transaction",
@@ -453,7 +453,7 @@ def test_a_front_is_where_the_next_load_begins() -> None:
     assert isinstance(least, ast.Return) and isinstance(least.value, ast.Call)
     shortcut = next(
         text
-        for text in texts(function("dispatch/topics/subscription_state.py:SubscribedTopicState.fronts"))
+        for text in texts(function("dispatch/topics/state/subscription_state.py:SubscribedTopicState.fronts"))
         if text.startswith("sole.first_to_load if")
     )
     assert shortcut == "sole.first_to_load if sole.returned or sole.references else sole.frontier"

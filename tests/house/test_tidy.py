@@ -379,7 +379,7 @@ def _late_lambdas(tree: ast.Module) -> Iterator[int]:
                         yield node.lineno
 
 
-def test_what_is_called_before_it_is_made_is_called_through_late_calls() -> None:
+def test_an_owner_that_is_made_later_is_called_through_upcalls() -> None:
     late = [
         f"{source.name}:{line}"
         for source in sources(("dispatch/engine/engine.py", "dispatch/engine/assembly"))
@@ -387,7 +387,7 @@ def test_what_is_called_before_it_is_made_is_called_through_late_calls() -> None
     ]
     planted = "class A:\n def f(self):\n  g(lambda: self.b)\ndef f(a):\n g(lambda: b + a)\n b = a"
     assert sorted(_late_lambdas(ast.parse(planted))) == [3, 5]
-    assert not late, "LateCalls has all calls from an owner to one that is made after it"
+    assert not late, "Upcalls has all calls from an owner to one that is made after it"
 
 
 def layers_walked(source: Source) -> Iterator[int]:

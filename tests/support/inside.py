@@ -64,8 +64,8 @@ from forebay.dispatch.producer.sender_parts import SenderParts
 from forebay.dispatch.producer.space_lines import SpaceLines
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
-from forebay.dispatch.topics.subscriptions.open_subscriptions import OpenSubscriptions
-from forebay.dispatch.topics.topic_state import TopicState
+from forebay.dispatch.topics.state.topic_state import TopicState
+from forebay.dispatch.topics.subscriptions.subscription_registry import SubscriptionRegistry
 from forebay.dispatch.transactions.transaction_registry import TransactionRegistry
 from forebay.store.directory_store import DirectoryStore
 from forebay.store.disk.disk import Disk, File
@@ -141,8 +141,8 @@ class Inside:
         return self.__layers.store_layer.directory
 
     @property
-    def open_subscriptions(self) -> OpenSubscriptions:
-        return self.__layers.clients.topic_layer.subscriptions
+    def subscription_registry(self) -> SubscriptionRegistry:
+        return self.__layers.clients.topic_layer.subscription_registry
 
     @property
     def journal(self) -> Journal:
@@ -382,7 +382,7 @@ class Inside:
         layers, found = self.__layers, []
         now, now_ms = self.__engine.monitor.monotonic(), self.store.steady_clock.now_ms()
         for number, waiting in list(self.index.delayed.items()):
-            lane = layers.foundation.late_calls.lane(number)
+            lane = layers.foundation.upcalls.lane(number)
             for first, last in layers.redelivery_layer.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
                     if lane is not None and lane.pending_lane.is_pending(sequence):

@@ -59,7 +59,7 @@ def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
         foundation.monitor.lock,
         foundation.background_requests.wake_housekeeper,
         foundation.budget.holder(holder_names.TRACE),
-        foundation.late_calls.make_room,
+        foundation.upcalls.make_room,
     )
 
 
@@ -67,7 +67,7 @@ def make_areas(
     foundation: FoundationLayer, store_layer: StoreLayer, memory_rule: MemoryRule, recorder: Recorder | None
 ) -> AreaLayer:
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
-    settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
+    settings, budget, upcalls = foundation.settings, foundation.budget, foundation.upcalls
     directory = store_layer.directory
     loads = LoadRequests(foundation.background_requests.wake_loader, foundation.clock if settings.background else None)
     make_dispatch_area: Callable[..., DispatchArea] = DispatchArea
@@ -77,8 +77,8 @@ def make_areas(
 
         make_dispatch_area, traffic = partial(RecordedDispatchArea, recorder), RecordedTraffic(recorder)
     memory = _make_memory(foundation, store_layer, memory_rule)
-    dispatch_area = make_dispatch_area(memory, loads, directory.steady_clock.now_ms, late_calls)
-    watermarks = late_calls.watermarks = Watermarks(
+    dispatch_area = make_dispatch_area(memory, loads, directory.steady_clock.now_ms, upcalls)
+    watermarks = upcalls.watermarks = Watermarks(
         memory,
         foundation.shares,
         partial(
@@ -93,9 +93,9 @@ def make_areas(
         retry_waiters=dispatch_area.retry_waiters,
         measures=traffic.measures,
     )
-    late_calls.reclaim = watermarks.reclaim
+    upcalls.reclaim = watermarks.reclaim
     target_area = TargetArea(foundation.monitor, loads, dispatch_area, traffic)
-    target_lists = TargetLists(memory, watermarks, loads, dispatch_area, late_calls, traffic)
+    target_lists = TargetLists(memory, watermarks, loads, dispatch_area, upcalls, traffic)
     distributions = DistributionParts(
         target_area=target_area,
         target_lists=target_lists,

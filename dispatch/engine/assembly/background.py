@@ -10,12 +10,12 @@ from functools import partial
 
 from ...admin.oldest import OldestMessages
 from ...admin.quarantine import Quarantine
-from ...consumer.stuck import StuckConsumers
+from ...consumer.stuck_consumers import StuckConsumers
 from ...core.destinations.queue_state import QueueState
 from ...core.model.destination import CoreConsumer
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
-from ...topics.subscriptions.open_subscriptions import OpenSubscriptions
+from ...topics.subscriptions.subscription_registry import SubscriptionRegistry
 from ..auto_limit import AutoLimit
 from ..background import Background, BackgroundRequests
 from ..destination_reports import DestinationReports
@@ -114,7 +114,7 @@ def make_background_layer(
         task_runner,
         background,
     )
-    reports = foundation.late_calls.reports = _make_reports(layers, check, oldest, process)
+    reports = foundation.upcalls.reports = _make_reports(layers, check, oldest, process)
     return BackgroundLayer(
         resizing=resizing,
         process=process,
@@ -150,7 +150,7 @@ def _make_other_tasks(
         PeriodicTask("resize", resizing.step),
         PeriodicTask(
             "acks of unmatched messages",
-            partial(_acknowledge_unmatched, topics.subscriptions, layers.foundation.background_requests),
+            partial(_acknowledge_unmatched, topics.subscription_registry, layers.foundation.background_requests),
         ),
         PeriodicTask("memory limit", automatic.step),
         PeriodicTask("stuck consumers", stuck.tell),
@@ -170,9 +170,9 @@ def _load(loader: EagerLoader, warmer: CacheWarmer) -> bool:
     return loader.step() or warmer.step()
 
 
-def _acknowledge_unmatched(subscriptions: OpenSubscriptions, background_requests: BackgroundRequests) -> int:
+def _acknowledge_unmatched(subscription_registry: SubscriptionRegistry, background_requests: BackgroundRequests) -> int:
     """Acknowledge what selectors do not match; wake the housekeeper again if more is left. Requires: no lock."""
-    if not subscriptions.step():
+    if not subscription_registry.step():
         return 0
     background_requests.wake_housekeeper()
     return 1
@@ -219,7 +219,7 @@ def _make_status(
         oldest=oldest,
         output=output,
         interval_seconds=interval_seconds,
-        whole=layers.foundation.late_calls.status_of_the_whole,
+        whole=layers.foundation.upcalls.status_of_the_whole,
         sentence=sentence,
     )
 

@@ -19,7 +19,7 @@ from ...producer.lifetimes import Lifetimes
 from ...producer.sender_parts import SenderParts
 from ...producer.slice_writer import SliceWriter
 from ...producer.space_lines import SpaceLines
-from ...topics.newest_per_key import KeyMemory
+from ...topics.eviction.latest_per_key import KeyMemory
 from ...topics.topic_layer import TopicLayer, make_topic_layer
 from .areas import AreaLayer
 from .core import CoreLayer
@@ -67,9 +67,9 @@ def make_clients(
         consumers=consumers,
         transactions=core.transactions,
         reading=foundation.budget.holders[holder_names.READ_BUFFERS],
-        keys=KeyMemory(foundation.budget.holder(holder_names.KEYS), foundation.late_calls.make_room),
+        keys=KeyMemory(foundation.budget.holder(holder_names.KEYS), foundation.upcalls.make_room),
     )
-    foundation.late_calls.numbered_lanes = topic_layer.numbered_lanes
+    foundation.upcalls.numbered_lanes = topic_layer.numbered_lanes
     space = SpaceLines(
         foundation.monitor,
         store_layer.directory.cleanup,

@@ -155,7 +155,7 @@ def _make_destinations(
 
 
 def _make_warmer(foundation: FoundationLayer, areas: AreaLayer, queues: QueueRegistry) -> CacheWarmer:
-    warmer = foundation.late_calls.warmer = CacheWarmer(
+    warmer = foundation.upcalls.warmer = CacheWarmer(
         foundation.monitor,
         areas.watermarks,
         areas.loads,

@@ -73,7 +73,7 @@ def gather_topic_parts(layers: Layers) -> TopicParts:
         patterns=topics.patterns,
         topic_consumers=topics.consumers,
         subscription_admin=topics.admin,
-        retained=topics.retained,
+        retained_messages=topics.retained_messages,
         temporaries=layers.admin.temporaries,
     )
 

@@ -14,7 +14,7 @@ from ...config.policies import Policies
 from ...config.settings import Settings
 from ...core.monitor import Monitor
 from ..background import BackgroundRequests
-from ..late_calls import LateCalls
+from ..upcalls import Upcalls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class FoundationLayer:
     monitor: Monitor
     policies: Policies
     background_requests: BackgroundRequests
-    late_calls: LateCalls
+    upcalls: Upcalls
     shares: Shares
     """How the memory limit of the settings is divided."""
     budget: Budget
@@ -59,7 +59,7 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
         monitor=monitor,
         policies=Policies(settings.policies),
         background_requests=BackgroundRequests(has_threads=settings.background),
-        late_calls=LateCalls(),
+        upcalls=Upcalls(),
         shares=shares,
         budget=budget,
         destination_memory=destination_memory,

@@ -40,7 +40,7 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
         directory.message_store.due_times,
         directory.steady_clock,
         target_area,
-        foundation.late_calls.lane,
+        foundation.upcalls.lane,
         wake_housekeeper,
     )
     timed = TimedLanes(
@@ -50,7 +50,7 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
         lambda name: policies.of(name).expiry_sweep_seconds,
         wake_housekeeper,
     )
-    foundation.late_calls.timed = timed
+    foundation.upcalls.timed = timed
     redelivery = Redelivery(target_area, areas.dispatch_area, delayed, policies, wake_housekeeper)
     deadlines = AckDeadlines(
         monitor,

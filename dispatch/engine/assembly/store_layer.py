@@ -66,7 +66,7 @@ def open_store_layer(foundation: FoundationLayer, environment: Environment) -> t
         foundation.policies,
         budget.holder(holder_names.DUPLICATES),
         foundation.shares,
-        foundation.late_calls.make_room,
+        foundation.upcalls.make_room,
     )
     of_store = _environment_of_store(foundation, environment, disk, windows)
     read_buffers = budget.holder(holder_names.READ_BUFFERS, guaranteed_bytes=READ_BUFFER_BYTES)
@@ -108,7 +108,7 @@ def _environment_of_store(
     properties = PropertyTable(
         budget.holder(holder_names.PROPERTIES),
         limit_bytes_of(settings.max_file_length_bytes),
-        foundation.late_calls.make_room,
+        foundation.upcalls.make_room,
     )
     return StoreEnvironment(
         disk=disk,
@@ -137,5 +137,5 @@ def _make_overflow(foundation: FoundationLayer, disk: Disk) -> Overflow:
         max_file_bytes=settings.max_file_length_bytes,
         random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
         paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
-        make_room=foundation.late_calls.make_room,
+        make_room=foundation.upcalls.make_room,
     )

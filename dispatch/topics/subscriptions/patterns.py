@@ -1,10 +1,10 @@
 """Wildcard subscriptions: one consumer of all topics that match a pattern, including topics that are made later.
 
-A pattern has a subscription of each topic that matches, a PatternTopicState. To the topic it is like any other
-subscription without a name. All of them share the selector group of the pattern, so the consumer takes from lists over
-the lanes of many topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case.
-`PatternDistribution` serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of a
-pattern is in the journal; a crash ends it.
+A pattern has a subscription of each topic that matches: a PatternTopicState, which is to its topic like any other
+subscription without a name. All subscriptions of a pattern share one selector group. So the one consumer takes from
+lists over the lanes of many topics, with one prefetch and one wait, and arrivals, loads and acks need no special case.
+`PatternDistribution` serves the topics of one priority in turns, so that a busy topic holds up no other topic. Nothing
+of a pattern is in the journal; a crash ends it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ...core.model.destination import DestinationStateParts, LaneState, Selector
 from ...core.model.persistent_lane_state import PersistentLaneState
 from ...distribution.pattern import PatternDistribution
 from ...selectors.selector import Selector
-from ..selector_matches import SelectorMatches, SubscriptionSelectorGroup
-from ..subscription_state import SubscriptionState
-from ..topic_state import TopicState
-from .open_subscriptions import OpenSubscriptions
+from ..state.selector_matches import SelectorMatches, SubscriptionSelectorGroup
+from ..state.subscription_state import SubscriptionState
+from ..state.topic_state import TopicState
+from .subscription_registry import SubscriptionRegistry
 
 
 class PatternRegistry:
@@ -37,17 +37,17 @@ class PatternRegistry:
         target_lists: TargetLists,
         destination_state_parts: DestinationStateParts,
         writer: SubscriptionWriter,
-        subscriptions: OpenSubscriptions,
+        subscription_registry: SubscriptionRegistry,
     ) -> None:
         self._target_lists = target_lists
         self._destination_state_parts = destination_state_parts
         self._writer = writer
-        self._subscriptions = subscriptions
+        self._subscription_registry = subscription_registry
         self._selectors: dict[PatternState, Selector | None] = {}
 
     def make_state(self, pattern: str) -> PatternState:
         """Return a new state for a pattern, which refuses sends and may get a consumer."""
-        return PatternState(self._destination_state_parts, pattern, self, self._subscriptions.selector_matches)
+        return PatternState(self._destination_state_parts, pattern, self, self._subscription_registry.selector_matches)
 
     def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
         """Let new topics join a pattern from now on, because the pattern has a consumer. Requires: the lock."""
@@ -75,13 +75,13 @@ class PatternRegistry:
         subscriber = self._writer.subscribe(topic.number, None, text)
         subscription = PatternTopicState(topic, subscriber, selector, pattern_state)
         pattern_state.add_topic(subscription)
-        self._subscriptions.begin(subscription)
-        self._subscriptions.go_online(subscription, is_shared=False)
+        self._subscription_registry.begin(subscription)
+        self._subscription_registry.go_online(subscription, is_shared=False)
         self._target_lists.ensure_selector_group(subscription, selector)
 
 
 class PatternState(NamedDestinationState):
-    """Dispatch's state of a pattern: all topics that match, as its one consumer sees them. `name` is the pattern.
+    """Dispatch's state of a pattern: the destination from which its one consumer takes. `name` is the pattern.
 
     The state lock guards it.
     """
@@ -98,9 +98,9 @@ class PatternState(NamedDestinationState):
         super().__init__(parts, 0, pattern)
         self.registry = registry
         self._selector_matches = selector_matches
-        # By the number of the topic.
+        # The subscriptions of the pattern, by the number of their topic.
         self.topics: dict[int, PatternTopicState] = {}
-        # Whether one of them ever had limits.
+        # Whether one of the topics ever had limits.
         self._has_limits = False
         assert isinstance(self.distribution, PatternDistribution)
         self.pattern_distribution = self.distribution
@@ -164,7 +164,7 @@ class PatternState(NamedDestinationState):
 
 
 class PatternTopicState(SubscriptionState):
-    """Dispatch's state of one topic as a pattern has it: its subscription there. The state lock guards it."""
+    """Dispatch's state of the subscription that a pattern has of one topic. The state lock guards it."""
 
     __slots__ = ("pattern",)
 

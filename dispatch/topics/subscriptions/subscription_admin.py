@@ -16,10 +16,10 @@ from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.confirmer import Confirmer
 from ...core.monitor import Monitor
 from ...transactions.transaction_registry import TransactionRegistry
-from ..subscription_state import SubscriptionState
-from ..topic_state import TopicState
+from ..state.subscription_state import SubscriptionState
+from ..state.topic_state import TopicState
 from .cursors import Landing, SeekTarget, within
-from .open_subscriptions import OpenSubscriptions
+from .subscription_registry import SubscriptionRegistry
 
 
 class SubscriptionAdmin:
@@ -33,14 +33,14 @@ class SubscriptionAdmin:
         time_search: TimeSearch,
         confirmer: Confirmer,
         transactions: TransactionRegistry,
-        subscriptions: OpenSubscriptions,
+        subscription_registry: SubscriptionRegistry,
     ) -> None:
         self._monitor = monitor
         self._writer = writer
         self._time_search = time_search
         self._confirmer = confirmer
         self._transactions = transactions
-        self._subscriptions = subscriptions
+        self._subscription_registry = subscription_registry
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError: there is none. SubscriptionInUse: it has a consumer."""
@@ -53,8 +53,8 @@ class SubscriptionAdmin:
         """End a durable subscription as `unsubscribe` does, without waiting for the disk. Requires: the lock."""
         with self._idle(topic, name) as subscription:
             self._writer.unsubscribe(subscription.subscriber)
-            topic.kept.pop(name, None)
-            self._subscriptions.forget(subscription)
+            topic.drop_kept(name)
+            self._subscription_registry.forget(subscription)
 
     def seek(self, topic: TopicState, name: str, target: SeekTarget) -> Landing:
         """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
@@ -67,7 +67,7 @@ class SubscriptionAdmin:
             topic.raise_if_not_open()
             with self._idle(topic, name) as subscription:
                 self._writer.seek(subscription.subscriber, within(firsts, topic_lanes))
-                self._subscriptions.move(subscription)
+                self._subscription_registry.move(subscription)
                 sequences, messages = _cursor(subscription.subscriber)
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
@@ -102,7 +102,7 @@ class SubscriptionAdmin:
         try:
             yield subscription
         finally:
-            self._subscriptions.shrink_to_row(subscription)
+            self._subscription_registry.shrink_to_row(subscription)
 
     def _landing(self, topic_lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
         """Return where a cursor is. It reads one message of each lane to know when it was sent. Requires: no lock."""

@@ -1,10 +1,10 @@
-"""UnmatchedAcker: acknowledge, for a durable subscription, messages that its selector does not match.
+"""UnmatchedAcker: acknowledge, for a subscription with a selector, messages that its selector does not match.
 
 So an offline subscription with a selector keeps only data logs with messages that it will get. The loader and arrivals
-also find messages that do not match and add them to `unmatched`; the acker continues behind them. All these messages
-are acknowledged in runs, many in one record. Blocks whose fingerprints rule out a match are not read. A read for one
-subscription also serves others that have come as far. A crash loses only work: what is not acknowledged yet is examined
-again.
+add the messages that they find unmatched to `unmatched` of the lane; the acker continues behind these. It acknowledges
+unmatched messages in runs, many in one record. It does not read blocks whose fingerprints rule out a match. One read
+serves all subscriptions that must examine the same messages next. After a crash, messages that are not acknowledged yet
+are examined again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.monitor import Monitor, in_sections
-from ..subscription_state import SubscriptionLaneState, SubscriptionState
+from ..state.subscription_state import SubscriptionLaneState, SubscriptionState
 
 READ_RUN_MESSAGES_MAX: Final = 512
 READ_RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2
@@ -50,7 +50,7 @@ class _Run(NamedTuple):
 
 
 class UnmatchedAcker:
-    """Examines one run of messages in each `step`."""
+    """Examines messages for subscriptions with a selector, one run in each `step`."""
 
     def __init__(
         self, monitor: Monitor, message_store: MessageStore, writer: SubscriptionWriter, reading: Holder
@@ -60,12 +60,20 @@ class UnmatchedAcker:
         self._message_store = message_store
         self._writer = writer
         self._reading = reading
-        # Subscriptions with a selector; the one whose last turn is longest ago is first.
-        self.subscriptions: dict[SubscriptionState, None] = {}
+        # Subscriptions with a selector, in the order in which they have their turns.
+        self._selecting: dict[SubscriptionState, None] = {}
+
+    def add(self, subscription: SubscriptionState) -> None:
+        """Examine messages for a subscription with a selector from now on. Requires: the lock."""
+        self._selecting[subscription] = None
+
+    def forget(self, subscription: SubscriptionState) -> None:
+        """Examine nothing more for a subscription that has ended. Requires: the lock."""
+        self._selecting.pop(subscription, None)
 
     def step(self) -> bool:
         """Examine one run of messages; return whether there was one. Requires: no lock."""
-        if not self.subscriptions:
+        if not self._selecting:
             return False
         run = self._next()
         if run is None:
@@ -77,13 +85,9 @@ class UnmatchedAcker:
                 self._reading.release(run.charge)
         with self._monitor.lock, self._monitor.all_or_broken:
             for lane, begin in run.examiners.items():
-                if lane.subscription not in self.subscriptions:
-                    continue
-                assert lane.unmatched is not None and lane.subscription.selector is not None
-                for first, last in unmatched[lane.subscription.selector.text]:
-                    if begin <= last:
-                        lane.unmatched.add(max(first, begin), last)
-                lane.examined = max(lane.examined, run.last + 1)
+                if lane.subscription in self._selecting:
+                    assert lane.subscription.selector is not None
+                    lane.note_examined(unmatched[lane.subscription.selector.text], begin, run.last)
             if run.survey is not None:
                 run.lane.note_survey(run.survey)
         if run.survey is not None:
@@ -113,7 +117,7 @@ class UnmatchedAcker:
     def _next(self) -> _Run | None:
         """Choose the next run, in sections of the state lock. None: there is nothing to examine. Requires: no lock."""
         with self._monitor.lock, self._monitor.all_or_broken:
-            subscriptions = tuple(self.subscriptions)
+            subscriptions = tuple(self._selecting)
         for part in in_sections(subscriptions):
             with self._monitor.lock, self._monitor.all_or_broken:
                 run = self._next_of(part)
@@ -122,9 +126,9 @@ class UnmatchedAcker:
         return None
 
     def _next_of(self, subscriptions: Sequence[SubscriptionState]) -> _Run | None:
-        """Acknowledge what these subscriptions do not match; return the first run that one of them must examine."""
+        """Acknowledge what these subscriptions do not match, up to the first run that one must examine; return it."""
         for subscription in subscriptions:
-            for lane in subscription.open_lanes() if subscription in self.subscriptions else ():
+            for lane in subscription.open_lanes() if subscription in self._selecting else ():
                 assert lane.unmatched is not None
                 if lane.unmatched.run_count >= UNMATCHED_RUNS_MAX or lane.unmatched.count >= UNMATCHED_MESSAGES_MAX:
                     self._acknowledge_unmatched(lane, is_durable=subscription.is_durable)
@@ -132,15 +136,19 @@ class UnmatchedAcker:
                 if run is None and lane.unmatched:
                     self._acknowledge_unmatched(lane, is_durable=subscription.is_durable)
                 if run is not None:
-                    for examiner in run.examiners:
-                        self.subscriptions[examiner.subscription] = self.subscriptions.pop(examiner.subscription)
+                    self._end_turn(run)
                     return run
         return None
+
+    def _end_turn(self, run: _Run) -> None:
+        """Let the subscriptions that examine a run have their next turn after all others."""
+        for examiner in run.examiners:
+            self._selecting[examiner.subscription] = self._selecting.pop(examiner.subscription)
 
     def _examiners(self, chosen: SubscriptionLaneState, first: int, last: int) -> dict[SubscriptionLaneState, int]:
         """Return a few lanes of the topic that need the same messages next, so that they can share the read."""
         first_by_lane = {chosen: first}
-        for subscription in islice(self.subscriptions, EXAMINERS_MAX):
+        for subscription in islice(self._selecting, EXAMINERS_MAX):
             lane = subscription.lanes[chosen.priority] if subscription.topic is chosen.subscription.topic else None
             if not isinstance(lane, SubscriptionLaneState) or lane is chosen:
                 continue
@@ -154,7 +162,7 @@ class UnmatchedAcker:
         pending_lane = lane.subscription_lane
         unexamined = _unexamined(lane)
         if unexamined is None or unexamined[0] >= lane.published_end:
-            lane.examined = lane.published_end
+            lane.note_nothing_to_examine()
             return None
         first, last = unexamined[0], min(unexamined[1], lane.published_end - 1)
         selector = lane.subscription.selector
@@ -179,7 +187,7 @@ class UnmatchedAcker:
         return _Run(lane, self._examiners(lane, first, last), first, last, regions, charge, survey)
 
     def _read(self, run: _Run) -> list[StoredMessage]:
-        """Read the messages. A message that can't be read stays where it is; the loader reports it."""
+        """Read the messages of a run, except damaged ones, which the loader reports."""
         if run.regions:
             return self._message_store.read(run.regions)[0]
         try:
@@ -188,7 +196,7 @@ class UnmatchedAcker:
             return []
 
     def _acknowledge_unmatched(self, lane: SubscriptionLaneState, *, is_durable: bool) -> None:
-        """Acknowledge messages that do not match, at most UNMATCHED_MESSAGES_MAX, to hold the lock only briefly."""
+        """Acknowledge up to UNMATCHED_MESSAGES_MAX messages that do not match. More would hold the lock too long."""
         assert lane.unmatched is not None
         runs: list[tuple[int, int]] = []
         room = UNMATCHED_MESSAGES_MAX

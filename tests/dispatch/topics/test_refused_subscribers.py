@@ -14,8 +14,8 @@ from delivering import bodies
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message, StoreFull, Topic, TopicReader
+from forebay.dispatch.topics.state.topic_state import TopicState
 from forebay.dispatch.topics.subscriptions.subscription_admin import SubscriptionAdmin
-from forebay.dispatch.topics.topic_state import TopicState
 from forebay.store.format.state_record import NAME_BYTES_MAX
 from forebay.store.numbering import PRIORITIES
 

@@ -528,4 +528,4 @@ def test_subscriptions_get_a_message_in_the_order_in_which_they_began(simulated:
     """Not by where they lie in RAM, or a seed would mean another run in another process."""
     durable = topic(simulated).subscribe(durable="first")
     consumers = [durable, *(topic(simulated).subscribe() for _ in range(50))]
-    assert simulated.topic_state("prices").subscriptions() == [consumer.destination for consumer in consumers]
+    assert simulated.topic_state("prices").open_subscriptions() == [consumer.destination for consumer in consumers]

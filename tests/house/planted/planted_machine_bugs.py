@@ -39,7 +39,7 @@ MACHINE_BUGS = (
     Bug(
         "a new subscription is given no retained message",
         "TopicConsumerFactory.subscribe",
-        "self._retained.give(((topic, subscription),)) if is_new else None",
+        "self._retained_messages.give(((topic, subscription),)) if is_new else None",
         "None",
         MACHINE,
     ),

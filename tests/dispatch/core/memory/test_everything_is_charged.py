@@ -13,7 +13,7 @@ from forebay.cache.accounting.shares import CURVE_SHARE
 from forebay.dispatch.core.model.consumer_memory import RUNS_STEP_BYTES, STEP_RUNS
 from forebay.dispatch.core.publisher import HELD_STEP_BYTES
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
-from forebay.dispatch.topics.newest_per_key import PLACE_BYTES, STEP_PLACES
+from forebay.dispatch.topics.eviction.latest_per_key import PLACE_BYTES, STEP_PLACES
 from forebay.store.journal.regions import PIECE_BYTES
 
 MANY = 100

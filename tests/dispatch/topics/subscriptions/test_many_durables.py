@@ -14,8 +14,8 @@ from simulated_bay import SimulatedBay
 
 from forebay import Message, StoreFailed, Topic
 from forebay.dispatch.core.monitor import SECTION_ITEMS
-from forebay.dispatch.topics.subscription_state import SubscriptionState
-from forebay.dispatch.topics.subscriptions.open_subscriptions import FORGOTTEN_AT_ONCE
+from forebay.dispatch.topics.state.subscription_state import SubscriptionState
+from forebay.dispatch.topics.subscriptions.subscription_registry import FORGOTTEN_AT_ONCE
 from forebay.store.checkpoint.checkpointer import CAUGHT_UP_AT_ONCE
 from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.sequence_bitmap import SequenceBitmap
@@ -234,7 +234,7 @@ def test_a_removal_of_the_unneeded_asks_those_that_nobody_reads_once_for_all_of_
 def test_a_step_says_that_caches_have_more_subscriptions_to_forget() -> None:
     bay = SimulatedBay(memory_limit="64MiB")
     topic_with_durables(bay, 1)
-    subscriptions = inside(bay.bay).open_subscriptions
+    subscriptions = inside(bay.bay).subscription_registry
     [subscriber] = inside(bay.bay).store.subscriptions.readers()
     memory = bay.topic_state("prices").memory
     with inside(bay.bay).lock:

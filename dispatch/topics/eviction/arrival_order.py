@@ -1,7 +1,7 @@
-"""ArrivalOrder: the order of arrival of the messages that wait for one subscriber, over all its lanes.
+"""ArrivalOrder: in which order the messages that wait for one subscriber arrived, over all its lanes.
 
 Consecutive arrivals in one lane are one entry of 150 bytes, so memory grows only when arrivals change between lanes.
-Like everything of a subscription without a name, the order is in RAM alone and ends with the process.
+The order is in RAM alone and ends with the process, as a subscription without a name does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ...store.numbering import BLOCK_MESSAGES
-from ..core.model.destination import LaneState
+from ....store.numbering import BLOCK_MESSAGES
+from ...core.model.destination import LaneState
 
 SPARE_RUNS: Final = 64
 
@@ -34,6 +34,11 @@ class ArrivalOrder:
         if len(self._runs) > self._tidy_at:
             self._runs = [run for run in self._runs if _is_pending(run)]
             self._tidy_at = 2 * len(self._runs) + SPARE_RUNS
+
+    @property
+    def run_count(self) -> int:
+        """How many runs are remembered."""
+        return len(self._runs)
 
     def waiting(self, *, by_priority: bool) -> Iterator[Run]:
         """Yield runs that are pending and not in flight, in order of arrival; by_priority: the lowest priority first.

@@ -1,13 +1,13 @@
-"""LateCalls: how an owner calls one that is made after it.
+"""Upcalls: calls from an owner to an owner above it, which is made later.
 
 A constructor names everything that its object can reach, so owners are made from below to above and call downwards. A
-few must call upwards as well: a DispatchArea that meets an expired message tells TimedLanes, which are made after it.
-Each such call is a method here, and says why the owner above can't be made first. The assembly passes the method, or
-all of LateCalls where several are needed, to the constructor below, before the owner above exists.
+few owners must call upwards as well: a DispatchArea that meets an expired message tells TimedLanes, which are made
+after it. Each such call is a method here, and says why the owner above can't be made first. The assembly hands a
+method, or the whole object where several are needed, to the constructor of the owner below.
 
-Other calls go upwards without it. `ExplainFunctions` is handed in from outside the engine. `BackgroundRequests` reach
-the background threads, also with a checkpoint to make. Factories are passed to what makes consumers, lists and lanes
-late. What the store tells, such as `Journal.tell_of_syncs` and `Cleanup.on_space`, is set once it is open.
+Some calls go upwards without this object. `ExplainFunctions` is handed in from outside the engine. `BackgroundRequests`
+reach the background threads. Factories are handed to owners that make consumers, lists and lanes later. Listeners, such
+as those of `Journal.tell_of_syncs` and `Cleanup.on_space`, are set once the owner above exists.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ..topics.numbered_lanes import NumberedLanes
 from .reports import Reports
 
 
-class LateCalls(ListEvents):
-    """The calls to owners that are made later. The assembly sets each owner as soon as it exists.
+class Upcalls(ListEvents):
+    """The calls to owners above their caller. The assembly sets each owner as soon as it exists.
 
     Before an owner is set, a call for it raises AttributeError. `make_room` does nothing then.
     """

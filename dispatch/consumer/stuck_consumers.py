@@ -1,7 +1,7 @@
-"""Stuck consumers: those that wait for messages and get none, although their queue has some.
+"""StuckConsumers: log why a consumer waits for messages and gets none, although its queue has some.
 
-Once a second the counters of each consumer are compared with those of a second ago. If a consumer has waited for two
-seconds, the log explains why, once until it moves again. Nothing else is done about it.
+Once a second the counters of each consumer are compared with its counters of a second ago. If a consumer has waited for
+two seconds, the log explains why, once until the consumer moves again. Nothing else is done about a stuck consumer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...store.environment.late_log import LateLogger
-from ..core.model.delivery import Delivery, is_seen
 from ..core.model.destination import CoreConsumer
 
 logger = LateLogger("forebay.dispatch")
@@ -37,11 +36,11 @@ class StuckConsumers:
         """why: returns the log level and the sentence for a consumer, or None if there is nothing to report."""
         self._why = why
         self._stuck: list[CoreConsumer] = []
-        # Number of consumers before those that are checked next.
+        # Place in the list of consumers at which the next check begins.
         self._at = 0
 
     def check(self, consumers: Sequence[CoreConsumer], now: float) -> None:
-        """Find those that are stuck among at most LOOK_MAX of the consumers, in turns. Requires: the lock."""
+        """Find stuck consumers among the next LOOK_MAX of these consumers. Requires: the lock."""
         if self._at >= len(consumers):
             self._at = 0
         begin, self._at = self._at, self._at + LOOK_MAX
@@ -60,7 +59,7 @@ class StuckConsumers:
                     activity.stuck_told_again_at = now + TOLD_AGAIN_SECONDS
 
     def tell(self) -> int:
-        """Log why the consumers that were found are stuck; return how many there were. Requires: no lock."""
+        """Log why each consumer that `check` found is stuck; return how many there were. Requires: no lock."""
         stuck, self._stuck = self._stuck, []
         for consumer in stuck:
             reason = self._why(consumer)
@@ -70,25 +69,6 @@ class StuckConsumers:
                 level, sentence = reason
                 logger.log(level, "nothing for %g s: %s", STUCK_SECONDS, sentence, event="consumer_stuck")
         return len(stuck)
-
-
-class AckReminder:
-    """Warns once for each open store that a consumer was closed without having acknowledged anything."""
-
-    def __init__(self) -> None:
-        self._is_said = False
-
-    def closes(self, consumer: CoreConsumer, held: Sequence[Delivery]) -> None:
-        """Check a consumer that closes, and the deliveries it holds. O(held) until the warning. Requires: the lock."""
-        if not self._is_said and 0 < len(held) == consumer.delivered and any(map(is_seen, held)):
-            self._is_said = True
-            logger.warning(
-                "a consumer of %r closed and had acknowledged none of its %d deliveries, so they come again: "
-                "call ack() of each delivery, or of the consumer, when it is processed",
-                consumer.destination.name,
-                len(held),
-                event="ack_forgotten",
-            )
 
 
 def level_of(*, is_stuck: bool) -> int:

@@ -1,34 +1,34 @@
-"""FanOut: how a non-persistent message of a topic gets to the subscriptions that exist at the moment.
+"""FanOut: give a non-persistent message of a topic to the subscriptions that are online.
 
-What it gives away is in RAM and in tmp-storage, and a crash forgets it.
+These messages are in RAM and in tmp-storage. A crash forgets them.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from ...cache.spill.overflow import Overflow
-from ...store.errors import Closed
-from ...store.format.retained import RetainedMessage
-from ...store.format.times import MessageTimes, has_times, times_of
-from ...store.numbering import LANE_SHIFT, NON_PERSISTENT
-from ...store.stored_message import StoredMessage
-from ..core.destinations.destination_lanes import DestinationLanes
-from ..core.destinations.overhead import FAN_OUT_BYTES
-from ..core.model.matching import values_of
-from ..core.model.non_persistent_lane_state import NonPersistentLaneState
-from ..core.redelivery.removal import Removals
-from ..selectors.selector import FIELD_NAMES
+from ....cache.spill.overflow import Overflow
+from ....store.errors import Closed
+from ....store.format.retained import RetainedMessage
+from ....store.format.times import MessageTimes, has_times, times_of
+from ....store.numbering import LANE_SHIFT, NON_PERSISTENT
+from ....store.stored_message import StoredMessage
+from ...core.destinations.destination_lanes import DestinationLanes
+from ...core.destinations.overhead import FAN_OUT_BYTES
+from ...core.model.matching import values_of
+from ...core.model.non_persistent_lane_state import NonPersistentLaneState
+from ...core.redelivery.removal import Removals
+from ...selectors.selector import FIELD_NAMES
 from .subscription_state import SubscribedTopicState, SubscriptionState
 
 
 class FanOut:
-    """Gives non-persistent messages of one topic priority to the subscriptions that exist at the moment.
+    """Gives non-persistent messages of one topic and priority to the subscriptions that are online.
 
-    Each subscription that has a consumer and wants a message gets it into a lane of its own, in RAM and then in
+    Each online subscription whose selector matches gets the message into a lane of its own, in RAM and then in
     tmp-storage, so a slow subscriber holds up nobody. A subscription keeps its messages until it ends; a durable one
-    does so while it is offline, too. All lanes of one priority use the same sequences, so a message has one id, whoever
-    gets it. A message that has no room in several lanes waits in one pool and is spilled once.
+    keeps them while it is offline too. The lanes of all subscriptions use the same sequences, so a message has one id.
+    A message that has no room in several lanes waits in one pool and is spilled once.
 
     The state lock guards it.
     """
@@ -49,13 +49,13 @@ class FanOut:
         self.destination = topic
         self.priority = priority
         self.id_prefix = lanes.non_persistent_prefix(topic.number, priority)
-        # Number of the pool in which lanes without room share messages.
+        # Number of the pool that holds one copy of each message for all lanes without room for it.
         self.pool_number = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
         self.next_sequence = lanes.take_sequence(self.pool_number)
         self.sent_bytes = 0
         topic.parts.destination_memory.charge(FAN_OUT_BYTES)
-        # Number of sequences that no sent message has: given to one subscription, refused, or from before the topic
-        # was opened.
+        # Number of sequences that no sent message has. They belong to retained messages that were given to one
+        # subscription, to refused messages, and to the time before the topic was opened.
         self._not_sent = self.next_sequence
 
     @property
@@ -106,7 +106,7 @@ class FanOut:
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes | None) -> int:
         """Give a message to each subscription that wants it, or to none; return its sequence.
 
-        All of it is one function, because a call more would be made for each message of each subscription.
+        This is one function, because parts of it would be calls for each message of each subscription.
         """
         if not self.destination.is_open:
             raise Closed("the topic")
@@ -145,7 +145,8 @@ class FanOut:
             buffer.arriving = None
         self.sent_bytes += len(properties) + len(body)
         if evictor is not None:
-            topic.evicted += evicted
+            if evicted:
+                topic.count_evicted(evicted)
             evictor.on_fan_out(given, message)
         return sequence
 
@@ -156,6 +157,6 @@ class FanOut:
         return lane
 
     def _take_back(self, lane: NonPersistentLaneState, message: StoredMessage) -> None:
-        """Take a message back from a lane because another subscription has no room: either all get it or none."""
+        """Take a message back from a lane, because another subscription has no room: all get a message or none."""
         self._removals.remove(lane, ((message[0], message[0]),))
         lane.uncount(message)

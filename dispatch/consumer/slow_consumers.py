@@ -1,8 +1,8 @@
-"""Slow consumers: those that neither take nor settle, although they hold messages or could have some.
+"""Slow consumers: consumers that neither take nor settle, although they hold messages or could have some.
 
-Once a second the counters of each consumer are compared with those of a second ago, so takes and acks do no work for
-this. Nobody waits for a slow consumer. Its on_slow is called, and it loses its precedence: messages that are assigned
-to it and not taken become free for others, except those of groups that it keeps.
+Once a second the counters of each consumer are compared with its counters of a second ago, so takes and acks do no work
+for this. Nobody waits for a slow consumer. Its on_slow is called, and it loses its precedence: messages that are
+assigned to it and not taken become free for other consumers, except the messages of groups that it keeps.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..core.monitor import Monitor
 logger = LateLogger("forebay.dispatch")
 
 
-def notice(
+def notice_slow(
     dispatch_area: DispatchArea, monitor: Monitor, consumers: Iterable[CoreConsumer], now: float, seconds: float
 ) -> int:
     """Measure the rate of each consumer and return how many have become slow. Requires: the lock.
 
-    seconds: time since the last call. Callbacks are added to those that are due.
+    seconds: time since the last call. The on_slow of each is added to the callbacks that are due.
     """
     noticed = 0
     for consumer in consumers:

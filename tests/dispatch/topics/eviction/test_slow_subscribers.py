@@ -11,7 +11,8 @@ from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, DestinationPolicy, Message, SettingsError
-from forebay.dispatch.topics.newest_per_key import SPARE_PLACES
+from forebay.dispatch.topics.eviction.evictor import Evictor
+from forebay.dispatch.topics.eviction.latest_per_key import SPARE_PLACES
 
 
 def limited(most: int = 8, eviction: Any = "oldest", **fields: Any) -> SimulatedBay:
@@ -170,9 +171,10 @@ def test_what_is_remembered_of_keys_goes_with_what_waits() -> None:
         send(bay, n, n, group=f"symbol {n % 700}")
         if n % 3:
             consumer.ack(consumer.take(2))
-    [subscription] = bay.topic_state("prices").online
-    latest = subscription.latest
-    assert latest is not None and len(latest._newest) + len(latest._older) < 4 * SPARE_PLACES
+    topic_state = bay.topic_state("prices")
+    [subscription] = topic_state.online
+    assert isinstance(topic_state.evictor, Evictor)
+    assert topic_state.evictor.latest_of(subscription).places < 4 * SPARE_PLACES
     assert evicted(bay) + len(numbers(consumer)) + consumer.statistics().delivered >= 2000
 
 
@@ -225,7 +227,7 @@ def test_random_traffic_stays_within_the_limit_and_in_order(eviction: str, sync:
                 consumer.nack(taken)
             else:
                 consumer.ack(taken)
-        [subscription] = [subscription for subscription in bay.topic_state("prices").online]
+        [subscription] = bay.topic_state("prices").online
         assert subscription.depth - consumer.statistics().in_flight <= 18
     seen += numbers(consumer)
     assert seen == sorted(set(seen))

@@ -1,7 +1,7 @@
-"""OpenSubscriptions: begin a subscription, bring it online and offline, and end it.
+"""SubscriptionRegistry: begin a subscription, bring it online and offline, and end it.
 
-The topic's state has its subscriptions, and this module changes them. A subscription without a name has no records, so
-a crash ends it. For a durable subscription, the store keeps its place and its acks.
+The state of a topic holds its subscriptions; the registry says when they come and go. A subscription without a name has
+no records, so a crash ends it. For a durable subscription, the store keeps its place and its acks.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import SelectorError
 from ....store.index.subscriptions import Subscriber, Subscriptions
 from ....store.writers.subscription_writer import SubscriptionWriter
-from ...core.destinations.destination_state import NO_LANES
-from ...core.model.lifecycle import Lifecycle
 from ...core.monitor import Monitor
 from ...core.redelivery.removal import Removals
 from ...core.redelivery.timed_lanes import TimedLanes
 from ...selectors.selector import compile_selector
-from ..selector_matches import SelectorMatches
-from ..subscription_state import SubscriptionRegistry, SubscriptionState
-from ..topic_state import TopicState
+from ..state.selector_matches import SelectorMatches
+from ..state.subscription_state import AbstractSubscriptionRegistry, SubscriptionState
+from ..state.topic_state import TopicState
 from .unmatched import UnmatchedAcker
 from .unrecorded import UnrecordedStore
 
@@ -31,10 +29,10 @@ logger = LateLogger("forebay.dispatch")
 FORGOTTEN_AT_ONCE: Final = 500
 """Subscriptions that the caches forget before the state lock is released, which takes half a millisecond."""
 ACKER_STEPS: Final = 16
-"""Steps of the acker in one call, so that other tasks of the housekeeper are not late."""
+"""Steps of the UnmatchedAcker in one call. More would make other tasks of the housekeeper late."""
 
 
-class OpenSubscriptions(SubscriptionRegistry):
+class SubscriptionRegistry(AbstractSubscriptionRegistry):
     """Begins and ends subscriptions in dispatch. The state lock guards it."""
 
     def __init__(
@@ -89,41 +87,36 @@ class OpenSubscriptions(SubscriptionRegistry):
             )
 
     def begin(self, subscription: SubscriptionState) -> None:
-        """Begin a subscription in dispatch. If it has a selector, messages that do not match are acknowledged.
+        """Begin a subscription in dispatch. If it has a selector, the UnmatchedAcker works for it from now on.
 
         Requires: the lock.
         """
         if subscription.selector is not None:
             if subscription.is_durable:
                 subscription.topic.keep(subscription)
-            self._unmatched_acker.subscriptions[subscription] = None
+            self._unmatched_acker.add(subscription)
 
     def go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
         """Give a subscription the messages that arrive, because its first consumer comes. Requires: the lock."""
-        topic = subscription.topic
-        subscription.is_shared = is_shared
-        topic.online[subscription] = None
-        subscription.charge()
-        if len(topic.online) == 2:
-            topic.note_neighbours()
+        subscription.begin_reading(is_shared=is_shared)
+        subscription.topic.take_online(subscription)
         for _ in subscription.open_lanes():
             pass
         if subscription.is_durable:
-            topic.keep(subscription)
+            subscription.topic.keep(subscription)
 
-    def leave(self, subscription: SubscriptionState) -> None:
-        """Take a subscription offline, because its last consumer has left. End it if it is not durable."""
-        del subscription.topic.online[subscription]
+    def go_offline(self, subscription: SubscriptionState) -> None:
+        """Take a subscription offline, because its last consumer is closed. End it if it has no name."""
+        subscription.topic.take_offline(subscription)
         if subscription.is_durable and subscription.is_blank:
             self._drop_non_persistent(subscription)
             subscription.note_unused()
-            del subscription.topic.kept[subscription.subscriber.facts.name]
+            subscription.topic.drop_kept(subscription.subscriber.facts.name)
             self.shrink_to_row(subscription)
         if not subscription.is_durable:
             self._writer.unsubscribe(subscription.subscriber)
             self.forget(subscription)
-            # A rollback of a transaction that holds its deliveries gives them back to nobody.
-            subscription.lifecycle = Lifecycle.DELETED
+            subscription.mark_deleted()
             subscription.clear()
 
     def shrink_to_row(self, subscription: SubscriptionState) -> None:
@@ -133,27 +126,24 @@ class OpenSubscriptions(SubscriptionRegistry):
         """
         if subscription.subscriber.facts.name in subscription.topic.kept:
             return
-        for pending_lane in filter(None, subscription.subscriber.lanes):
-            for cache in (subscription.memory.pending_cache, subscription.memory.head_queue_cache):
-                cache.discard_lane(pending_lane.number)
-            subscription.memory.head_queue_cache.reopen(pending_lane.number)
+        subscription.discard_cached_lanes()
         self._subscribers.shrink_to_row(subscription.number)
 
     def move(self, subscription: SubscriptionState) -> None:
-        """Forget the state of its persistent messages, because the cursor of the subscription has moved.
+        """Forget the persistent lanes of a subscription, because its cursor has moved.
 
-        Requires: the lock; the subscription has no consumer.
+        Requires: the lock, and that the subscription has no consumer.
         """
         for lane in filter(None, subscription.lanes):
             self._removals.empty_lane(lane)
             lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
-        subscription.lanes = NO_LANES
+        subscription.drop_persistent_lanes()
         if subscription.limits is not None:
             subscription.limits.on_room_freed()
 
     def forget(self, subscription: SubscriptionState) -> None:
         """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
-        self._unmatched_acker.subscriptions.pop(subscription, None)
+        self._unmatched_acker.forget(subscription)
         self._drop_non_persistent(subscription)
         subscription.discard_cached()
         if subscription.limits is not None:
@@ -161,7 +151,7 @@ class OpenSubscriptions(SubscriptionRegistry):
 
     def delete(self, subscription: SubscriptionState) -> None:
         """End a subscription of a deleted topic, and its consumer. Requires: the lock."""
-        subscription.lifecycle = Lifecycle.DELETED
+        subscription.mark_deleted()
         lanes = [lane for lane in subscription.lanes if lane is not None]
         subscription.close_consumers()
         if subscription.is_durable:
@@ -210,5 +200,5 @@ class OpenSubscriptions(SubscriptionRegistry):
 
         Requires: no lock.
         """
-        has_more = bool(self._cached) and self.forget_some()  # the call that deleted the topic was interrupted
+        has_more = bool(self._cached) and self.forget_some()  # there are some if a deletion was interrupted
         return all(self._unmatched_acker.step() for _ in range(ACKER_STEPS)) or has_more

@@ -1,6 +1,6 @@
-"""TopicState: one topic as dispatch sees it, and its lanes, through which stored messages get to its subscriptions.
+"""TopicState: one topic as dispatch sees it. Its lanes give stored messages to its subscriptions.
 
-What its subscriptions know of it is in `subscription_state`, how it gives non-persistent messages in `fan_out`.
+`subscription_state` has the part of a topic that subscriptions use, `fan_out` the way of non-persistent messages.
 """
 
 from __future__ import annotations
@@ -8,25 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from ...store.format.state_record import TOPIC
-from ...store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
-from ...store.index.destination_lane import DestinationLane
-from ...store.index.subscription_table import CURSOR_BYTES
-from ...store.index.subscriptions import Subscriber, Subscriptions
-from ...store.index.topic_lane import TopicLane
-from ...store.message_store import MessageStore
-from ...store.state.property_table import PropertyTable
-from ...store.stored_message import StoredMessage
-from ..core.destinations.overhead import FAN_OUT_BYTES
-from ..core.model.counting import EarlierCounts
-from ..core.model.destination import LANE_STATE_BYTES, DestinationStateParts, LaneState
-from ..core.model.persistent_lane_state import PersistentLaneState
+from ....store.format.state_record import TOPIC
+from ....store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
+from ....store.index.destination_lane import DestinationLane
+from ....store.index.subscription_table import CURSOR_BYTES
+from ....store.index.subscriptions import Subscriber, Subscriptions
+from ....store.index.topic_lane import TopicLane
+from ....store.message_store import MessageStore
+from ....store.state.property_table import PropertyTable
+from ....store.stored_message import StoredMessage
+from ...core.destinations.overhead import FAN_OUT_BYTES
+from ...core.model.counting import EarlierCounts
+from ...core.model.destination import LANE_STATE_BYTES, DestinationStateParts, LaneState
+from ...core.model.lifecycle import Lifecycle
+from ...core.model.persistent_lane_state import PersistentLaneState
 from .fan_out import FanOut
 from .subscription_state import (
+    AbstractSubscriptionRegistry,
     EvictionRule,
     SubscribedTopicState,
     SubscriptionLaneState,
-    SubscriptionRegistry,
     SubscriptionState,
 )
 
@@ -52,18 +53,17 @@ class TopicState(SubscribedTopicState):
         name: str,
         subscribers: Subscriptions,
         evictor: EvictionRule | None,
-        registry: SubscriptionRegistry,
+        subscription_registry: AbstractSubscriptionRegistry,
         properties: PropertyTable,
     ) -> None:
         """Make the state of a topic without messages.
 
-        subscribers, evictor, registry: as in SubscribedTopicState.
+        subscribers, evictor, subscription_registry: as in SubscribedTopicState.
         properties: the host properties, among which the retained messages are.
         """
-        super().__init__(parts, number, name, subscribers, evictor, registry)
+        super().__init__(parts, number, name, subscribers, evictor, subscription_registry)
         self.properties = properties
-        # The FanOut of each priority in which non-persistent messages were sent. Its lanes are those of the
-        # subscriptions.
+        # By priority, if non-persistent messages were sent in it.
         self.fan_outs: dict[int, FanOut] = {}
         # Whether the policy keeps messages that no subscription needs.
         self.wants_retention = False
@@ -85,17 +85,17 @@ class TopicState(SubscribedTopicState):
         return self.subscribers.topic_lanes(self.number)
 
     def catch_up(self) -> None:
-        """Free messages that no subscription needs, a few blocks at a time. The next checkpoint frees the others."""
+        """Free some of the messages that no subscription needs. The next checkpoint frees the rest. O(a few blocks)."""
         self.subscribers.remove_unneeded_part()
 
     def qualified_names(self) -> list[str]:
-        """Return the name of the topic, and those of its durable subscriptions."""
+        """Return the names of the topic and of its durable subscriptions."""
         own_name = self.qualified_name
         return [own_name, *(f"{own_name}/{name}" for name in self.durable_names)]
 
     @property
     def lists_per_lane(self) -> int:
-        """Number of lists that a new lane needs: one for each subscription that is read."""
+        """Number of lists that a new lane needs: one for each online subscription."""
         return len(self.online)
 
     @property
@@ -105,7 +105,7 @@ class TopicState(SubscribedTopicState):
 
     @property
     def lane_bytes(self) -> int:
-        """Charge of one more lane: a part for each subscription that is read."""
+        """Charge of one more lane, with its part in each subscription."""
         opened_bytes = (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * len(self.online)
         return super().lane_bytes + opened_bytes + CURSOR_BYTES * self.durable_count
 
@@ -113,9 +113,8 @@ class TopicState(SubscribedTopicState):
     def is_unused(self) -> bool:
         """Whether nobody uses the topic, so that it may be deleted as inactive.
 
-        A durable subscription is a use, read or not, and so is a message that the policy keeps, or that each new
-        subscription gets first (a retained message). Nobody needs other messages in the topic's lanes: these wait for
-        the next checkpoint.
+        Four things are a use: a call under way, a subscription that is durable or online, a message that the policy
+        keeps, and a retained message. Nobody needs any other message in the topic's lanes: it waits for a checkpoint.
         """
         has_message = len(self.properties.retained(self.number)) > 0
         return not (self.durable_count or self.online or self.retention_depth[0] or has_message or self.calls_under_way)
@@ -141,6 +140,18 @@ class TopicState(SubscribedTopicState):
         """Return number and next sequence of each pool in which subscriptions share non-persistent messages."""
         return [(fan_out.pool_number, fan_out.next_sequence) for fan_out in self.fan_outs.values()]
 
+    def want_retention(self, *, is_wanted: bool) -> None:
+        """Note whether the policy keeps messages that no subscription needs."""
+        self.wants_retention = is_wanted
+
+    def add_fan_out(self, fan_out: FanOut) -> None:
+        """Give the non-persistent messages of a priority to subscriptions through this FanOut from now on."""
+        self.fan_outs[fan_out.priority] = fan_out
+
+    def mark_deleted(self) -> None:
+        """Mark the topic as deleted: a call that still has this object raises Closed."""
+        self.lifecycle = Lifecycle.DELETED
+
     def clear(self) -> None:
         """Forget the messages and subscriptions of a deleted or closed topic. Requires: the lock."""
         self.clear_lanes()
@@ -158,11 +169,10 @@ class TopicState(SubscribedTopicState):
 
     @property
     def depth(self) -> int:
-        """Number of messages that any subscription needs; of non-persistent ones, those of the slowest in each
-        priority.
+        """Number of messages that any subscription needs. Of non-persistent ones, the slowest subscription counts.
 
-        If it has a retention, return the depth of the subscription that lags most, because messages that only
-        retention needs can't be told from the others. O(subscriptions) then.
+        With a retention it is the depth of the subscription that lags most, because a message that only the retention
+        needs looks like any other. O(subscriptions) then.
         """
         if self.wants_retention:
             return max((each.depth for each in self._everyone()), default=0)
@@ -179,8 +189,10 @@ class TopicState(SubscribedTopicState):
         yield from (each for each in self.durable_subscriptions() if each not in self.online)
 
     def _slowest(self, size: Callable[[LaneState], int]) -> int:
+        """Return the size of the non-persistent lane of the slowest subscription, summed over the priorities in use."""
+        subscriptions = self.open_subscriptions()
         lanes_of_fan_outs = (
-            [lane for each in self.subscriptions() if (lane := each.non_persistent_lanes[at])] for at in self.fan_outs
+            [lane for each in subscriptions if (lane := each.non_persistent_lanes[at])] for at in self.fan_outs
         )
         return sum(max(map(size, lanes), default=0) for lanes in lanes_of_fan_outs)
 
@@ -190,7 +202,7 @@ class TopicState(SubscribedTopicState):
 
 
 class TopicLaneState(PersistentLaneState):
-    """Dispatch's state of a lane of a topic: messages of one priority on their way to the subscriptions."""
+    """Dispatch's state of a lane of a topic. It passes messages of one priority on to the subscriptions."""
 
     __slots__ = ("topic",)
     joins_slices: ClassVar[bool] = False
@@ -201,15 +213,15 @@ class TopicLaneState(PersistentLaneState):
         self.topic = topic
 
     def receiving_lanes(self) -> Iterator[LaneState]:
-        """Yield this lane, and its part in each subscription that is read or has state in RAM."""
+        """Yield this lane, and its part in each subscription that is online or has state in RAM."""
         yield self
-        for subscription in self.topic.subscriptions():
+        for subscription in self.topic.open_subscriptions():
             receiving = subscription.lanes[self.pending_lane.priority]
             if receiving is not None:
                 yield receiving
 
     def all_receiving_lanes(self) -> list[LaneState]:
-        """Return the receiving lanes, after opening the durable subscriptions that are rows."""
+        """Return the receiving lanes, with those of durable subscriptions that have no state in RAM yet."""
         for name in self.topic.durable_names:
             subscription = self.topic.durable_subscription(name)
             if subscription is not None:
@@ -217,7 +229,7 @@ class TopicLaneState(PersistentLaneState):
         return list(self.receiving_lanes())
 
     def arrive(self, message: StoredMessage) -> None:
-        """Give a message to each subscription that is read. O(these subscriptions)."""
+        """Give a message to each online subscription. O(online subscriptions)."""
         if self.topic.evictor is not None:
             self._arrive_evicting((message,), self.topic.evictor)
             return
@@ -234,7 +246,7 @@ class TopicLaneState(PersistentLaneState):
             selector_matches.finish()
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Give messages to each subscription that is read, as one slice where possible. O(these subscriptions)."""
+        """Give messages to each online subscription, as one slice where possible. O(online subscriptions)."""
         if self.topic.evictor is not None:
             self._arrive_evicting(messages, self.topic.evictor)
             return
@@ -250,7 +262,7 @@ class TopicLaneState(PersistentLaneState):
                 self._arrive_in(message, one_by_one)
 
     def arrive_unloaded(self, end: int) -> None:
-        """Let each subscription that is read have the messages before `end`. O(these subscriptions)."""
+        """Publish the messages before `end`, which RAM does not have. O(online subscriptions)."""
         evictor = self.topic.evictor
         if evictor is not None:
             first, receiving = self.published_end, list(self._online_lanes(end - 1))
@@ -268,7 +280,7 @@ class TopicLaneState(PersistentLaneState):
     def _arrive_evicting(self, messages: Sequence[StoredMessage], evictor: EvictionRule) -> None:
         """Give messages to the subscribers that the rule admits."""
         first, last = messages[0][0], messages[-1][0]
-        # Before `published_end` changes: a lane that a subscription opens begins at the present place of this one.
+        # Before `published_end` changes, because a lane that a subscription opens here begins at it.
         receiving = list(self._online_lanes(first))
         self.published_end = last + 1
         evictor.note_keys(self.priority, receiving, messages, self.topic.selector_matches)

@@ -19,12 +19,12 @@ from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYT
 from ..core.model.destination import CoreConsumer, DestinationStateParts
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
-from .newest_per_key import KeyMemory
-from .retention.eviction import Evictor
-from .retention.topic_retention import TopicRetention
-from .subscription_state import SubscriptionRegistry, SubscriptionState
+from .eviction.evictor import Evictor
+from .eviction.latest_per_key import KeyMemory
+from .state.subscription_state import AbstractSubscriptionRegistry, SubscriptionState
+from .state.topic_state import TopicState
 from .subscriptions.patterns import PatternRegistry
-from .topic_state import TopicState
+from .topic_retention import TopicRetention
 
 
 class TopicMaker:
@@ -35,20 +35,19 @@ class TopicMaker:
         *,
         destination_state_parts: DestinationStateParts,
         subscribers: Subscriptions,
-        subscriptions: SubscriptionRegistry,
+        subscription_registry: AbstractSubscriptionRegistry,
         properties: PropertyTable,
         removals: Removals,
         policies: Policies,
         keys: KeyMemory,
     ) -> None:
-        """subscribers: what the store has of each subscription.
+        """subscribers: the store's part of each subscription.
         properties: the host properties, among which the retained messages are.
-
         keys: pays for the places that "latest_per_key" remembers.
         """
         self._destination_state_parts = destination_state_parts
         self._subscribers = subscribers
-        self._subscriptions = subscriptions
+        self._subscription_registry = subscription_registry
         self._properties = properties
         self._removals = removals
         self._policies = policies
@@ -66,7 +65,7 @@ class TopicMaker:
             name,
             self._subscribers,
             evictor,
-            self._subscriptions,
+            self._subscription_registry,
             self._properties,
         )
 
@@ -154,4 +153,5 @@ class TopicRegistry(DestinationRegistry[TopicState]):
     @property
     def keys_charge(self) -> int:
         """What the places of "latest_per_key" should be charged, computed anew. Requires: the lock."""
-        return sum(each.latest.charge_bytes for each in self.online() if each.latest is not None)
+        evictors = (topic.evictor for topic in self.by_name.values())
+        return sum(evictor.keys_charge_bytes for evictor in evictors if evictor is not None)

@@ -1,8 +1,8 @@
-"""Eviction: remove messages of a slow subscriber of a topic, so that it holds no unbounded memory or disk.
+"""Evictor: remove messages of a slow subscriber of a topic, so that it holds no unbounded memory or disk.
 
-It applies only to subscriptions without a name, because a named one must miss nothing. Only waiting messages count;
-deliveries in flight stay. The journal has no record of an eviction, because it has none of a subscription without a
-name.
+Eviction applies only to subscriptions without a name, because a durable subscription must miss nothing. Only waiting
+messages count; deliveries in flight stay. An eviction has no record in the journal, because a subscription without a
+name has none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from ....store.index.topic_lane import NO_RECORD
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
@@ -18,17 +17,17 @@ from ...config.policy import Eviction
 from ...core.model.destination import LaneState
 from ...core.model.non_persistent_lane_state import NonPersistentLaneState
 from ...core.redelivery.removal import Removals
-from ..arrivals import ArrivalOrder, Run
-from ..newest_per_key import KeyMemory, NewestPerKey, Place, key_of
-from ..selector_matches import SelectorMatches
-from ..subscription_state import EvictionRule, SubscriptionLaneState, SubscriptionState
+from ..state.selector_matches import SelectorMatches
+from ..state.subscription_state import EvictionRule, SubscriptionLaneState, SubscriptionState
+from .arrival_order import ArrivalOrder, Run
+from .latest_per_key import KeyMemory, LatestPerKey, key_of
 
 SLACK: Final = 8
 """Evictions are batched: they begin once the messages above the limit are more than 1/SLACK of the limit."""
 
 
 class Evictor(EvictionRule):
-    """The eviction rule of one topic. The state lock guards it."""
+    """The eviction rule of one topic, and what it remembers of each subscriber. The state lock guards it."""
 
     def __init__(
         self, removals: Removals, max_messages: int, eviction: Eviction, key_name: str, keys: KeyMemory
@@ -36,12 +35,44 @@ class Evictor(EvictionRule):
         """Make the rule of a topic.
 
         key_name: the header that is the key of a message, for "latest_per_key".
+        keys: pays for the keys that are remembered.
         """
         self._removals = removals
         self._keys = keys
         self._max_messages = max_messages
         self._eviction = eviction
         self._key_name = key_name
+        # Both have only subscribers that may lose messages, from their first message on.
+        self._arrival_orders: dict[SubscriptionState, ArrivalOrder] = {}
+        self._latest: dict[SubscriptionState, LatestPerKey] = {}
+
+    def arrival_order_of(self, subscription: SubscriptionState) -> ArrivalOrder:
+        """Return in which order the messages of a subscriber arrived."""
+        order = self._arrival_orders.get(subscription)
+        if order is None:
+            order = self._arrival_orders[subscription] = ArrivalOrder()
+        return order
+
+    def latest_of(self, subscription: SubscriptionState) -> LatestPerKey:
+        """Return which of the messages of a subscriber is the latest of its key."""
+        latest = self._latest.get(subscription)
+        if latest is None:
+            latest = self._latest[subscription] = LatestPerKey(self._keys)
+        return latest
+
+    def forget(self, subscription: SubscriptionState) -> None:
+        """Forget a subscriber, because its subscription has ended."""
+        self._arrival_orders.pop(subscription, None)
+        latest = self._latest.pop(subscription, None)
+        if latest is not None:
+            latest.close()
+
+    @property
+    def keys_charge_bytes(self) -> int:
+        """What the remembered keys should be charged, computed anew. O(subscribers)."""
+        return sum(latest.charge_bytes for latest in self._latest.values())
+
+    # ------------------------------------------------------------------ what a subscriber may get
 
     def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
         """Return how many of the messages that were just stored, and are not published yet, the subscriber may get."""
@@ -56,6 +87,8 @@ class Evictor(EvictionRule):
             return UNLIMITED
         return max(self._max_messages - self._waiting(subscription), 0)
 
+    # ------------------------------------------------------------------ what a subscriber has got
+
     def on_fan_out(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
         """Note the subscribers that have just got a non-persistent message."""
         key = key_of(self._key_name, message[1]) if self._eviction == "latest_per_key" else None
@@ -63,13 +96,8 @@ class Evictor(EvictionRule):
             subscription = lane.destination
             assert isinstance(subscription, SubscriptionState)
             if key is not None and not subscription.misses_nothing:
-                self._note_key(key, subscription, (lane, message[0]))
-            self.on_arrivals(subscription, lane, message[0], message[0])
-
-    def _note_key(self, key: bytes, subscription: SubscriptionState, place: Place) -> None:
-        if subscription.latest is None:
-            subscription.latest = NewestPerKey(self._keys)
-        subscription.latest.note(key, place)
+                self.latest_of(subscription).note(key, (lane, message[0]))
+            self._on_arrivals(subscription, lane, message[0], message[0])
 
     def note_keys(
         self,
@@ -80,7 +108,7 @@ class Evictor(EvictionRule):
     ) -> None:
         """Note the keys of arriving messages.
 
-        For each subscriber that wants a message, it is now the newest of its key.
+        Each message becomes the latest of its key for every subscriber whose selector it matches.
         """
         if self._eviction != "latest_per_key":
             return
@@ -92,53 +120,50 @@ class Evictor(EvictionRule):
             selector_matches.begin(priority, message[0])
             try:
                 for lane in evicting:
-                    subscription, selector = lane.subscription, lane.subscription.selector
+                    selector = lane.subscription.selector
                     if selector is None or selector_matches.matches(selector, lane, message):
-                        self._note_key(key, subscription, (lane, message[0]))
+                        self.latest_of(lane.subscription).note(key, (lane, message[0]))
             finally:
                 selector_matches.finish()
 
-    def evict_unseen(self, lane: SubscriptionLaneState, first: int, last: int) -> None:
-        """Remove messages that were just stored for a subscriber, which never sees them."""
-        lane.subscription.topic.evicted += lane.subscription_lane.remove(first, last, NO_RECORD)
-        lane.published_end = last + 1
-
     def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
-        """Remove the messages first to last that were not admitted, and then evict what exceeds the limit."""
+        """Remove the messages `end` to `last`, which were not admitted. Then evict what exceeds the limit."""
         if end <= last:
-            self.evict_unseen(lane, end, last)
-        self.on_arrivals(lane.subscription, lane, first, last)
+            lane.subscription.topic.count_evicted(lane.remove_unseen(end, last))
+        self._on_arrivals(lane.subscription, lane, first, last)
 
-    def on_arrivals(self, subscription: SubscriptionState, lane: LaneState, first: int, last: int) -> None:
-        """Note messages that a subscriber has just got, and evict what exceeds the limit if it is enough to be worth
-        it.
-        """
+    # ------------------------------------------------------------------ eviction
+
+    def _on_arrivals(self, subscription: SubscriptionState, lane: LaneState, first: int, last: int) -> None:
+        """Note messages that a subscriber has just got. Evict what exceeds the limit, once that is worth the work."""
         if subscription.misses_nothing or self._eviction == "newest":
             return
-        if subscription.arrivals is None:
-            subscription.arrivals = ArrivalOrder()
-        subscription.arrivals.note(lane, first, last)
+        arrival_order = self.arrival_order_of(subscription)
+        arrival_order.note(lane, first, last)
         excess = self._waiting(subscription) - self._max_messages
-        if excess <= self._max_messages // SLACK:
-            return
+        if excess > self._max_messages // SLACK:
+            self._evict(subscription, self._candidates(subscription, arrival_order), excess)
+
+    def _evict(self, subscription: SubscriptionState, candidates: Iterable[Run], excess: int) -> None:
+        """Remove waiting messages of a subscriber, run by run, until so many are gone."""
         gone: dict[LaneState, SequenceSet] = {}
-        for victim, oldest, newest in self._candidates(subscription, subscription.arrivals):
+        for victim, oldest, newest in candidates:
             newest = min(newest, oldest + excess - 1)
             removed = victim.backing_store.acknowledge(victim.pending_lane, oldest, newest)
             gone.setdefault(victim, SequenceSet()).add(oldest, newest)
-            subscription.topic.evicted += removed
+            subscription.topic.count_evicted(removed)
             excess -= removed
             if excess <= 0:
                 break
         for victim, runs in gone.items():
             self._removals.forget(victim, runs)
 
-    def _candidates(self, subscription: SubscriptionState, arrivals: ArrivalOrder) -> Iterator[Run]:
+    def _candidates(self, subscription: SubscriptionState, arrival_order: ArrivalOrder) -> Iterator[Run]:
         """Yield runs of waiting messages in the order in which they are evicted."""
-        latest = subscription.latest
+        latest = self._latest.get(subscription)
         while latest is not None and (older := latest.next_older()) is not None:
             yield *older, older[1]
-        yield from arrivals.waiting(by_priority=self._eviction == "lowest_priority")
+        yield from arrival_order.waiting(by_priority=self._eviction == "lowest_priority")
 
     def _waiting(self, subscription: SubscriptionState) -> int:
         """Return how many messages are published, not in flight, and in no open transaction."""

@@ -18,7 +18,8 @@ from waiting_senders import Woken
 
 from forebay import Consumer, DestinationPolicy, Message, StateError, StoreFull, Topic
 from forebay.cache.spill.spill_account import AHEAD_BYTES, REFERENCES_BYTES
-from forebay.dispatch.topics.arrivals import SPARE_RUNS
+from forebay.dispatch.topics.eviction.arrival_order import SPARE_RUNS
+from forebay.dispatch.topics.eviction.evictor import Evictor
 from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 
 KIB = 1024
@@ -290,8 +291,10 @@ def test_what_is_remembered_of_the_order_of_arrival_goes_with_what_waits() -> No
     for n in range(1_000):
         topic.send(numbered_body(n, 10), persistent=n % 2 == 0)
         consumer.ack(consumer.take(10))
-    arrivals = list(bay.topic_state("prices").online)[0].arrivals
-    assert arrivals is not None and len(arrivals._runs) < 3 * SPARE_RUNS
+    topic_state = bay.topic_state("prices")
+    [subscription] = topic_state.online
+    assert isinstance(topic_state.evictor, Evictor)
+    assert topic_state.evictor.arrival_order_of(subscription).run_count < 3 * SPARE_RUNS
     consumer.ack(held)
     bay.check()
 

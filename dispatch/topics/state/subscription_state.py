@@ -1,12 +1,12 @@
-"""SubscriptionState: one subscription of a topic as dispatch sees it, and what it knows of its topic.
+"""SubscriptionState: one subscription of a topic as dispatch sees it.
 
-Lists, caches and the loader treat a subscription like a queue: it has lanes, a selector group while somebody reads it,
-and a number by which the caches know its messages. Arrivals go to the subscriptions that are read at the moment. The
-others find their messages in the index when a consumer comes.
+Lists, caches and the loader treat a subscription like a queue. It has lanes, a selector group while it has a consumer,
+and a number by which the caches know its messages. Arriving messages go to the subscriptions that are online, which
+means that they have a consumer. An offline subscription finds its messages in the index when a consumer comes.
 
-A subscription, its lanes, and the topic that keeps it point at each other, so they share this module. Of the topic and
-its lanes only what subscriptions ask of them is here, as base classes; `topic_state` has the rest. The two owners above
-that a topic with subscriptions calls are declared here as contracts.
+A subscription, its lanes and its topic point at each other, so this module has all three. Of the topic it has only the
+part that subscriptions use, as the base class SubscribedTopicState; `topic_state` has the rest. EvictionRule and
+AbstractSubscriptionRegistry are contracts of two owners above, which topics and subscriptions call.
 """
 
 from __future__ import annotations
@@ -14,33 +14,32 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...cache.accounting.charge import charge_of_size
-from ...store.format.state_record import TOPIC
-from ...store.index.subscriptions import Subscriber, Subscriptions
-from ...store.index.topic_lane import SubscriptionLane
-from ...store.journal.regions import Region
-from ...store.numbering import BEHIND_ALL, UNLIMITED
-from ...store.stored_message import StoredMessage
-from ...store.structures.sequence_set import SequenceSet
-from ..core.destinations.destination_state import DestinationState, NamedDestinationState
-from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
-from ..core.model.contracts import BackingStore
-from ..core.model.counting import DestinationTotals
-from ..core.model.delivery import LaneMessages
-from ..core.model.destination import DestinationStateParts, LaneState, SelectorGroup, TargetList
-from ..core.model.load import Load
-from ..core.model.matching import SelectorMatcher
-from ..core.model.non_persistent_lane_state import NonPersistentLaneState
-from ..core.model.persistent_lane_state import PersistentLaneState
-from ..selectors.selector import Selector
-from .arrivals import ArrivalOrder
-from .newest_per_key import NewestPerKey
+from ....cache.accounting.charge import charge_of_size
+from ....store.format.state_record import TOPIC
+from ....store.index.subscriptions import Subscriber, Subscriptions
+from ....store.index.topic_lane import NO_RECORD, SubscriptionLane
+from ....store.journal.regions import Region
+from ....store.numbering import BEHIND_ALL, UNLIMITED
+from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
+from ...core.destinations.destination_state import NO_LANES, DestinationState, NamedDestinationState
+from ...core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
+from ...core.model.contracts import BackingStore
+from ...core.model.counting import DestinationTotals
+from ...core.model.delivery import LaneMessages
+from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup, TargetList
+from ...core.model.lifecycle import Lifecycle
+from ...core.model.load import Load
+from ...core.model.matching import SelectorMatcher
+from ...core.model.non_persistent_lane_state import NonPersistentLaneState
+from ...core.model.persistent_lane_state import PersistentLaneState
+from ...selectors.selector import Selector
 from .selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from .shared_reading import SharedReading, mean_charge_bytes
 
 
 class EvictionRule(ABC):
-    """The rule by which slow subscribers of one topic lose messages. The state lock guards it."""
+    """The rule by which slow subscribers of one topic lose messages: the Evictor. The state lock guards it."""
 
     @abstractmethod
     def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
@@ -64,34 +63,40 @@ class EvictionRule(ABC):
     ) -> None:
         """Note the keys of arriving messages. selector_matches: those of the topic.
 
-        For each subscriber that wants a message, it is now the newest of its key.
+        Each message becomes the latest of its key for every subscriber whose selector it matches.
         """
 
     @abstractmethod
     def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
-        """Apply the rule to messages first to last, which have just come. Those before `end` were admitted."""
+        """Apply the rule to the messages `first` to `last`, which have just come. Those before `end` were admitted."""
+
+    @abstractmethod
+    def forget(self, subscription: SubscriptionState) -> None:
+        """Forget what the rule remembers of a subscriber, because its subscription has ended."""
+
+    @property
+    @abstractmethod
+    def keys_charge_bytes(self) -> int:
+        """What the keys that the rule remembers should be charged, computed anew. O(subscribers)."""
 
 
-class SubscriptionRegistry(ABC):
-    """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
+class AbstractSubscriptionRegistry(ABC):
+    """The SubscriptionRegistry as topics and subscriptions see it. The state lock guards it."""
 
     unrecorded: BackingStore[SubscriptionLane, Region]
     """Settles messages for subscriptions without a name."""
     selector_matches: SelectorMatches
-    """Which selectors the arriving message matches: one for all topics, as one message arrives at a time."""
+    """Which selectors match the arriving message. All topics share it, because one message arrives at a time."""
 
     @abstractmethod
-    def leave(self, subscription: SubscriptionState) -> None:
+    def go_offline(self, subscription: SubscriptionState) -> None:
         """Take a subscription offline, because its last consumer is closed. Requires: the lock."""
 
 
 class SubscribedTopicState(NamedDestinationState):
-    """Dispatch's state of a topic as its subscriptions know it: which subscriptions there are, and what they share.
+    """The part of a topic's state that its subscriptions use. The state lock guards it."""
 
-    The state lock guards it.
-    """
-
-    __slots__ = ("subscribers", "evictor", "registry", "kept", "online", "evicted")
+    __slots__ = ("subscribers", "evictor", "subscription_registry", "kept", "online", "evicted")
 
     def __init__(
         self,
@@ -100,9 +105,9 @@ class SubscribedTopicState(NamedDestinationState):
         name: str,
         subscribers: Subscriptions,
         evictor: EvictionRule | None,
-        registry: SubscriptionRegistry,
+        subscription_registry: AbstractSubscriptionRegistry,
     ) -> None:
-        """Make the state of a topic of which no subscription is read.
+        """Make the state of a topic without a subscription online.
 
         subscribers: the store's part of the subscriptions of all topics.
         evictor: the rule for slow subscribers, if the policy has `subscriber_max_messages`.
@@ -110,8 +115,8 @@ class SubscribedTopicState(NamedDestinationState):
         super().__init__(parts, number, name)
         self.subscribers = subscribers
         self.evictor = evictor
-        self.registry = registry
-        # Durable subscriptions that are read or have state in RAM, by name.
+        self.subscription_registry = subscription_registry
+        # Durable subscriptions that are online or have state in RAM, by name.
         self.kept: dict[str, SubscriptionState] = {}
         # Subscriptions with a consumer, durable or not.
         self.online: dict[SubscriptionState, None] = {}
@@ -121,7 +126,7 @@ class SubscribedTopicState(NamedDestinationState):
     @property
     def selector_matches(self) -> SelectorMatches:
         """Which selectors match the arriving message."""
-        return self.registry.selector_matches
+        return self.subscription_registry.selector_matches
 
     @property
     def durable_names(self) -> list[str]:
@@ -141,7 +146,7 @@ class SubscribedTopicState(NamedDestinationState):
     def subscription_for_report(self, name: str) -> SubscriptionState | None:
         """Return the state to report for a durable subscription; None if no subscription has the name.
 
-        For a closed subscription this is a separate object, which only the report uses.
+        If the topic keeps no state of the subscription, this is a new object, which only the report uses.
         """
         if (kept := self.kept.get(name)) is not None:
             return kept
@@ -150,7 +155,7 @@ class SubscribedTopicState(NamedDestinationState):
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def durable_subscription(self, name: str) -> SubscriptionState | None:
-        """Return the state of a durable subscription, made if none is kept. None: no subscription has the name."""
+        """Return the state of a durable subscription, made if the topic keeps none. None: nobody has the name."""
         if (kept := self.kept.get(name)) is not None:
             return kept
         number = self.subscribers.table.number_of(self.number, name)
@@ -158,26 +163,44 @@ class SubscribedTopicState(NamedDestinationState):
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def keep(self, subscription: SubscriptionState) -> SubscriptionState:
-        """Keep the state of a durable subscription until `leave`; return it."""
+        """Keep the state of a durable subscription until `drop_kept`; return it."""
         subscription.charge()
         self.kept[subscription.subscriber.facts.name] = subscription
         return subscription
+
+    def drop_kept(self, name: str) -> None:
+        """Keep the state of a durable subscription no longer. It does nothing if the topic does not keep it."""
+        self.kept.pop(name, None)
+
+    def take_online(self, subscription: SubscriptionState) -> None:
+        """Give a subscription the messages that arrive from now on, because its first consumer comes."""
+        self.online[subscription] = None
+        if len(self.online) == 2:
+            self.note_neighbours()
+
+    def take_offline(self, subscription: SubscriptionState) -> None:
+        """Give a subscription no more arriving messages, because its last consumer is closed."""
+        del self.online[subscription]
+
+    def count_evicted(self, messages: int) -> None:
+        """Count messages that one slow subscriber has lost."""
+        self.evicted += messages
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state to report for each durable subscription, by name."""
         return filter(None, map(self.subscription_for_report, self.durable_names))
 
     def note_neighbours(self) -> None:
-        """Tell the only subscription so far that another one is read now. O(messages of its lists)."""
+        """Tell the subscriptions that another one is online now. O(messages of their lists)."""
         for subscription in self.online:
             for lane in subscription.lanes:
                 if isinstance(lane, SubscriptionLaneState):
                     lane.note_neighbours()
 
     def fronts(self, priority: int, *, but: LaneState) -> list[int]:
-        """Return the sequences from which lists of other subscriptions will be loaded, in their lanes of a priority.
+        """Return the fronts of a priority: the sequences from which the lists of online subscriptions will be loaded.
 
-        O(subscriptions that are read).
+        but: the lane whose lists are left out. O(online subscriptions).
         """
         fronts: list[int] = []
         for subscription in self.online:
@@ -192,8 +215,8 @@ class SubscribedTopicState(NamedDestinationState):
                 fronts += [target.first_to_load for target in subscription.lists_over(lane)]
         return fronts
 
-    def subscriptions(self) -> list[SubscriptionState]:
-        """Return the subscriptions that are read or have state in RAM; kept durable ones are first."""
+    def open_subscriptions(self) -> list[SubscriptionState]:
+        """Return the subscriptions that are online or have state in RAM; durable ones that are kept come first."""
         return [*dict.fromkeys((*self.kept.values(), *self.online))]
 
 
@@ -222,25 +245,43 @@ class SubscriptionLaneState(PersistentLaneState):
         self.first_sequence = max(topic_lane_state.first_sequence, pending_lane.first_sequence)
         self.first_sent_bytes = max(topic_lane_state.first_sent_bytes, pending_lane.first_sent_bytes)
         if not subscription.is_durable:
-            self.backing_store = subscription.topic.registry.unrecorded
+            self.backing_store = subscription.topic.subscription_registry.unrecorded
             self.syncs = False
-        # The selector matches all pending messages before this sequence.
+        # All pending messages before this sequence are examined: the selector matches them, or they are in `unmatched`.
         self.examined = 0
         if subscription.selector is not None:
             self.unmatched = SequenceSet()
 
+    def note_examined(self, unmatched: SequenceSet, first: int, last: int) -> None:
+        """Note that the messages `first` to `last` are examined. unmatched: those that the selector does not match."""
+        assert self.unmatched is not None
+        for begin, end in unmatched:
+            if first <= end:
+                self.unmatched.add(max(begin, first), end)
+        self.examined = max(self.examined, last + 1)
+
+    def note_nothing_to_examine(self) -> None:
+        """Note that all published messages are examined."""
+        self.examined = self.published_end
+
+    def remove_unseen(self, first: int, last: int) -> int:
+        """Remove messages that were just stored and that the subscriber never sees; return how many."""
+        removed = self.subscription_lane.remove(first, last, NO_RECORD)
+        self.published_end = last + 1
+        return removed
+
     def leave_shared(self) -> None:
-        """Forget the lane of the topic: the reference would keep the topic in RAM until a garbage collection."""
+        """Drop the reference to the topic, which would keep the topic in RAM until a garbage collection."""
         self._reading.cache.leave()
 
     def note_neighbours(self) -> None:
-        """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""
+        """Move messages from the lists to the shared cache, because another subscription came online. O(messages)."""
         self._reading.note_neighbours()
         for target in self.destination.lists_over(self):
             self.destination.parts.target_lists.shorten(target)
 
     def _first_of_others(self) -> int:
-        """Return the first sequence that another subscription may look for in RAM."""
+        """Return the lowest front of the other subscriptions: they look for no message before it in RAM."""
         return min(self.subscription.topic.fronts(self.priority, but=self), default=BEHIND_ALL)
 
     @property
@@ -258,16 +299,16 @@ class SubscriptionLaneState(PersistentLaneState):
 
     @property
     def _online_count(self) -> int:
-        """Number of subscriptions of the topic that are read."""
+        """Number of subscriptions of the topic that are online."""
         return len(self.subscription.topic.online)
 
     @property
     def reads_for_others(self) -> bool:
-        """Whether another subscription was close behind at the last load."""
+        """Whether another subscription was close behind this one at the last load."""
         return self._reading.is_followed
 
     def load_room(self, list_bytes: int, first: int) -> int:
-        """Return how many bytes to load: more than the list has room for, if the list is short because of others."""
+        """Return how many bytes to load: more than the list has room for, if other subscriptions keep it short."""
         return self._reading.load_room(list_bytes, first)
 
     def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
@@ -278,16 +319,17 @@ class SubscriptionLaneState(PersistentLaneState):
         return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._online_count)
 
     def on_load_installed(self, load: Load[TargetList]) -> None:
-        """Keep messages that were read for one subscription for others that will need them soon."""
+        """Put messages that were read for this subscription into the cache for subscriptions that need them soon."""
         reading, messages = self._reading, self.topic_lane_state.pending_lane
         fronts = self.subscription.topic.fronts(self.priority, but=self)
         mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
         least = reading.note_fronts(load, fronts, mean_bytes)
-        if reading.has_neighbours:  # first, because messages that leave the list make room for others
+        if reading.has_neighbours:  # before `keep`, because messages that leave the list make room in the cache
             self.destination.parts.target_lists.shorten(load.target)
         if load.regions and least < UNLIMITED:
             reading.keep(load, least)
-        reading.cache.discard_before(min([load.target.first_to_load, *fronts]))  # the list may have been cut since
+        # Asked anew, because `shorten` may have moved the front of the list back.
+        reading.cache.discard_before(min([load.target.first_to_load, *fronts]))
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message from the cache that the topic's subscriptions share. None: it is not there."""
@@ -308,8 +350,6 @@ class SubscriptionState(DestinationState):
         "selector",
         "matcher",
         "is_reader",
-        "latest",
-        "arrivals",
         "is_shared",
         "is_charged",
     )
@@ -318,23 +358,30 @@ class SubscriptionState(DestinationState):
     kind = TOPIC
     keeps_message_groups = False
 
-    def __init__(self, topic: SubscribedTopicState, subscriber: Subscriber, selector: Selector | None) -> None:
+    def __init__(
+        self,
+        topic: SubscribedTopicState,
+        subscriber: Subscriber,
+        selector: Selector | None,
+        *,
+        is_reader: bool = False,
+    ) -> None:
+        """Make the state of a subscription that nobody reads yet.
+
+        subscriber: the store's part of the subscription. is_reader: Topic.reader makes it, to begin at a chosen place.
+        """
         super().__init__(topic.parts, subscriber.facts.number, topic.name)
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
-        self.limits = topic.limits  # a message that is settled here may make room for the topic's senders
-        # Judges messages for the selector, even while no consumer reads.
+        # An ack of this subscription may make room for senders to the topic.
+        self.limits = topic.limits
+        # Judges messages for the selector, also while the subscription is offline.
         self.matcher = SelectorMatcher(selector) if selector is not None else None
-        # Whether Topic.reader made it, to begin at a chosen place.
-        self.is_reader = False
-        # Set if the policy evicts by key.
-        self.latest: NewestPerKey | None = None
-        # Set if the policy evicts waiting messages.
-        self.arrivals: ArrivalOrder | None = None
+        self.is_reader = is_reader
         # Whether its consumers share the messages, so that further consumers may join.
         self.is_shared = False
-        # Whether it is charged, because it is read or has state in RAM.
+        # Whether this object is charged: the topic keeps it, or it is online.
         self.is_charged = False
 
     def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
@@ -344,7 +391,7 @@ class SubscriptionState(DestinationState):
         """Take the subscription offline once its last consumer has closed."""
         if self.selector_groups:
             return
-        self.topic.registry.leave(self)
+        self.topic.subscription_registry.go_offline(self)
         if not self.topic.online:
             for lane in self.topic.all_lanes():
                 lane.memory.pending_cache.discard_lane(lane.pending_lane.number)
@@ -366,7 +413,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def misses_nothing(self) -> bool:
-        """Whether the subscriber must miss nothing, however slow it is: a durable one, or a reader."""
+        """Whether eviction must not touch it, however slow it is: a durable subscription, or a reader."""
         return self.is_reader or self.subscriber.is_durable
 
     def lane_of(self, topic_lane_state: LaneState) -> SubscriptionLaneState:
@@ -385,8 +432,13 @@ class SubscriptionState(DestinationState):
         assert isinstance(lane, SubscriptionLaneState)
         return lane
 
+    def begin_reading(self, *, is_shared: bool) -> None:
+        """Charge for this object, because the first consumer comes. is_shared: further consumers may join it."""
+        self.is_shared = is_shared
+        self.charge()
+
     def open_lanes(self) -> Iterator[SubscriptionLaneState]:
-        """Open all its lanes, with the messages that were published while it had no consumer."""
+        """Yield all lanes, each made if needed, with the messages that were published while it was offline."""
         for topic_lane_state in self.topic.all_lanes():
             lane = self.lane_of(topic_lane_state)
             lane.published_end = topic_lane_state.published_end
@@ -399,10 +451,14 @@ class SubscriptionState(DestinationState):
             self.parts.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
 
     def discard_cached(self) -> None:
-        """Make the caches forget a subscription that has ended."""
-        if self.latest is not None:
-            self.latest.close()
+        """Make the caches and the eviction rule forget a subscription that has ended."""
+        if self.topic.evictor is not None:
+            self.topic.evictor.forget(self)
         self.note_unused()
+        self.discard_cached_lanes()
+
+    def discard_cached_lanes(self) -> None:
+        """Make the caches forget the persistent messages of the subscription. O(lanes)."""
         caches = self.memory.pending_cache, self.memory.head_queue_cache
         for pending_lane in filter(None, self.subscriber.lanes):
             for cache in caches:
@@ -410,12 +466,20 @@ class SubscriptionState(DestinationState):
             self.memory.head_queue_cache.reopen(pending_lane.number)
 
     def note_unused(self) -> None:
-        """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
+        """Release the charge of this object, which is used no more. Loads under way put nothing into the caches."""
         for lane in self.all_lanes():
             self.parts.target_lists.on_lane_gone(lane)
         if self.is_charged:
             self.is_charged = False
             self.parts.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
+
+    def drop_persistent_lanes(self) -> None:
+        """Forget the lanes of persistent messages, because the cursor has moved. The next consumer makes them anew."""
+        self.lanes = NO_LANES
+
+    def mark_deleted(self) -> None:
+        """Mark it as deleted, so that a rollback of a transaction that holds its deliveries gives them to nobody."""
+        self.lifecycle = Lifecycle.DELETED
 
     def clear(self) -> None:
         """Forget everything, because the subscription has ended.
@@ -432,7 +496,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def is_blank(self) -> bool:
-        """Whether it has no consumer, and this object could be made anew without loss. O(lanes)."""
+        """Whether it has no consumer, and a new object would be the same as this one. O(lanes)."""
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.selector_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
@@ -453,7 +517,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def enqueued_bytes(self) -> int:
-        """Content bytes of messages that arrived, including those in lanes that are not open yet."""
+        """Content bytes of messages that arrived, including messages in lanes that are not open yet."""
         persistent = sum(
             pending_lane.total_sent_bytes - max(lane.first_sent_bytes, pending_lane.first_sent_bytes)
             for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
@@ -472,7 +536,7 @@ class SubscriptionState(DestinationState):
         return persistent + sum(lane.pending_lane.pending_bytes for lane in self._non_persistent())
 
     def totals(self, lanes: Sequence[LaneMessages]) -> DestinationTotals:
-        """Return depth, arrivals and departures, including those of lanes that are not open yet."""
+        """Return depth, arrivals and departures, including lanes that are not open yet."""
         whole = super().totals(lanes)
         return whole._replace(
             depth=self.depth,

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...store.format.record import RecordDamaged
-from ...store.message import HeaderValue
-from ...store.stored_message import StoredMessage
-from ..core.model.contracts import MessageSource
-from ..core.model.delivery import LaneMessages
-from ..core.model.destination import SelectorGroup
-from ..core.model.matching import values_of
-from ..selectors.selector import FIELD_NAMES, Selector
+from ....store.format.record import RecordDamaged
+from ....store.message import HeaderValue
+from ....store.stored_message import StoredMessage
+from ...core.model.contracts import MessageSource
+from ...core.model.delivery import LaneMessages
+from ...core.model.destination import SelectorGroup
+from ...core.model.matching import values_of
+from ...selectors.selector import FIELD_NAMES, Selector
 
 NOBODY: Final = -1
 
 
 class SelectorMatches:
-    """Which selectors match the arriving message.
-
-    Each selector text is evaluated once, however many subscriptions have it.
-    """
+    """Which selectors match the arriving message: each selector text is evaluated once, whoever has it."""
 
     __slots__ = ("_priority", "_sequence", "_values", "_matches")
 
@@ -40,7 +37,7 @@ class SelectorMatches:
         self.begin(NOBODY, NOBODY)
 
     def is_about(self, lane: LaneMessages, message: StoredMessage) -> bool:
-        """Return whether a message is the persistent one that is arriving. Requires: the lock."""
+        """Return whether a message is the persistent message that is arriving. Requires: the lock."""
         return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
 
     def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
@@ -63,15 +60,15 @@ class SubscriptionSelectorGroup(SelectorGroup):
         self._selector_matches = selector_matches
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """Return whether a message matches. Non-persistent ones do: only subscriptions that want them get them."""
+        """Return whether a message matches. A non-persistent one does, because the FanOut has matched it already."""
         return not lane.is_persistent or super().wants(lane, message, values)
 
     def verdict(
         self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None
     ) -> bool | None:
-        """Return as SelectorMatcher does whether a message matches; judge an arriving one once for all equal selectors.
+        """Return whether a message matches, as SelectorMatcher.verdict does. Requires: the lock.
 
-        Requires: the lock.
+        An arriving message is judged once for all subscriptions with the same selector.
         """
         if self.selector is None or not self._selector_matches.is_about(lane, message):
             return super().verdict(lane, message, values)

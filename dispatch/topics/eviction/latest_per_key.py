@@ -1,8 +1,8 @@
-"""NewestPerKey: find messages that wait for one subscriber and are not the newest of their key.
+"""LatestPerKey: find messages that wait for one subscriber and are not the latest of their key.
 
-A key is a message's group or one of its headers. Memory grows with the messages that wait: a digest and two places for
-each key, and a place for each older message. If memory_limit has no room, the oldest places are forgotten, and their
-messages are evicted by age. Like everything of a subscription without a name, the places end with the process.
+The key of a message is its group or one of its headers. Memory grows with the messages that wait: a digest and two
+places for each key, and a place for each older message. If memory_limit has no room, the oldest places are forgotten,
+and their messages are evicted by age. The places end with the process, as a subscription without a name does.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from ...cache.accounting.budget import Holder
-from ...store.format.message_properties import decode_properties, group_of
-from ..core.model.destination import LaneState
+from ....cache.accounting.budget import Holder
+from ....store.format.message_properties import decode_properties, group_of
+from ...core.model.destination import LaneState
 
 GROUP: Final = "JMSXGroupID"
 DIGEST_BYTES: Final = 16
@@ -25,6 +25,7 @@ STEP_PLACES: Final = 8
 """Places are charged in steps of this size."""
 
 Place = tuple[LaneState, int]
+"""(lane, sequence) of a message."""
 
 
 def key_of(name: str, properties: bytes) -> bytes | None:
@@ -53,20 +54,20 @@ class KeyMemory:
         return self.holder.reserve(charge_bytes)
 
 
-class NewestPerKey:
-    """The newest message of each key in one subscription. The state lock guards it."""
+class LatestPerKey:
+    """The latest message of each key in one subscription. The state lock guards it."""
 
     def __init__(self, keys: KeyMemory) -> None:
         self._keys = keys
         self._paid_places = 0
-        self._newest: dict[bytes, Place] = {}
+        self._latest: dict[bytes, Place] = {}
         self._older: deque[Place] = deque()
         self._tidy_at = SPARE_PLACES
 
     def note(self, key: bytes, place: Place) -> None:
         """Note that a message with this key has come for the subscriber. O(1), and sometimes O(messages that wait)."""
-        before = self._newest.get(key)
-        self._newest[key] = place
+        before = self._latest.get(key)
+        self._latest[key] = place
         if before is not None:
             self._older.append(before)
         if self.places > self._tidy_at:
@@ -77,7 +78,7 @@ class NewestPerKey:
     @property
     def places(self) -> int:
         """How many places are remembered."""
-        return len(self._newest) + len(self._older)
+        return len(self._latest) + len(self._older)
 
     @property
     def charge_bytes(self) -> int:
@@ -87,13 +88,13 @@ class NewestPerKey:
 
     def close(self) -> None:
         """Forget all places, because the subscription has ended."""
-        self._newest, self._older = {}, deque()
+        self._latest, self._older = {}, deque()
         self._keys.holder.release(PLACE_BYTES * self._paid_places)
         self._paid_places = 0
 
     def _tidy(self) -> None:
         """Forget places whose messages no longer wait. O(places)."""
-        self._newest = {key: place for key, place in self._newest.items() if _waits(place)}
+        self._latest = {key: place for key, place in self._latest.items() if _waits(place)}
         self._older = deque(filter(_waits, self._older))
         self._tidy_at = 2 * self.places + SPARE_PLACES
         spare = (self._paid_places - self.places) // STEP_PLACES * STEP_PLACES
@@ -111,10 +112,10 @@ class NewestPerKey:
             if self._older:
                 self._older.popleft()
             else:
-                del self._newest[next(iter(self._newest))]
+                del self._latest[next(iter(self._latest))]
 
     def next_older(self) -> Place | None:
-        """Remove and return the place of a waiting message whose key has a newer one. None: there is none."""
+        """Remove and return the place of a waiting message whose key has a later one. None: there is none."""
         while self._older:
             place = self._older.popleft()
             if _waits(place):

@@ -1,7 +1,8 @@
-"""TopicRetention: keep messages that no subscription needs, as the policies of topics say.
+"""TopicRetention: keep messages of a topic that no subscription needs, as long as the policy says.
 
-A record says that a topic retains messages, so retention survives a crash. Messages that had been deleted just before a
-crash are deleted again after it.
+This is not about retained messages, which new subscriptions get first: see retained_messages.py. A record says that a
+topic has a retention, so a retention survives a crash. Messages that had been deleted just before a crash are deleted
+again after it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ....store.environment.late_log import LateLogger
-from ....store.errors import StoreFull
-from ....store.index.subscriptions import SUBSCRIBER_BYTES
-from ....store.maintenance.trimmer import RetentionRule, Trimmer
-from ....store.writers.subscription_writer import SubscriptionWriter
-from ...config.policies import Policies
-from ...core.destinations.overhead import DestinationOverhead
-from ...core.monitor import Monitor
-from ..topic_state import TopicState
+from ...store.environment.late_log import LateLogger
+from ...store.errors import StoreFull
+from ...store.index.subscriptions import SUBSCRIBER_BYTES
+from ...store.maintenance.trimmer import RetentionRule, Trimmer
+from ...store.writers.subscription_writer import SubscriptionWriter
+from ..config.policies import Policies
+from ..core.destinations.overhead import DestinationOverhead
+from ..core.monitor import Monitor
+from .state.topic_state import TopicState
 
 logger = LateLogger("forebay.dispatch")
 
@@ -45,7 +46,7 @@ class TopicRetention:
         self._trimmer = trimmer
         self._policies = policies
         self._overhead = overhead
-        # Topics whose retention is to begin or end, but for whose record there was no room yet.
+        # Topics whose retention is to begin or end as soon as the journal has room for the record.
         self._postponed: dict[TopicState, None] = {}
         self._trim_at = 0.0
 
@@ -54,9 +55,9 @@ class TopicRetention:
         return self._policies.of(name).retains
 
     def apply_all(self, topics: Iterable[TopicState]) -> None:
-        """Begin and end retention as policies say, if opening the store found it otherwise.
+        """Begin and end retention as the policies say now, after an open of the store.
 
-        Requires: the lock, and that all that opening found is charged.
+        Requires: the lock, and that everything that the open has found is charged.
         """
         for topic in topics:
             self.apply(topic)
@@ -68,7 +69,8 @@ class TopicRetention:
         """
         policy = self._policies.of(topic.name)
         rule = RetentionRule(policy.retain_seconds, policy.retain_size_bytes) if policy.retains else None
-        begins, topic.wants_retention = topic.retention is None, rule is not None
+        begins = topic.retention is None
+        topic.want_retention(is_wanted=rule is not None)
         self._postponed.pop(topic, None)
         try:
             if rule is not None and begins:
