@@ -1,10 +1,10 @@
 """BlockCache: which blocks of the index are in RAM, within a share of memory that is charged.
 
-A block that differs from its row in the metadata store is dirty and stays in RAM. A clean block may leave RAM and is
-read back when needed. So the cache stays bounded if a checkpoint comes before too many blocks are dirty. A crash loses
-the whole cache: recovery replays the journal from the last checkpoint.
+A dirty block differs from its row in the metadata store, and stays in RAM. A clean block may leave RAM, and is read
+back when needed. So the cache stays bounded as long as a checkpoint comes before too many blocks are dirty. A crash
+loses the whole cache: recovery replays the journal from the last checkpoint.
 
-BlockLane, the base of lanes with blocks, is here too, because lane and cache call each other.
+BlockLane is here too, because lane and cache call each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def capacity_blocks(cache_bytes: int) -> int:
 
 
 class BlockLane(JournaledLane):
-    """The store's lane with blocks, as the cache sees it."""
+    """A lane with blocks of its own: 512 messages in each, in RAM or as a row of the metadata store.
+
+    The BlockCache decides which blocks are in RAM.
+    """
 
     __slots__ = ("tail", "resident_blocks", "cache", "block_numbers", "stored_block_numbers", "rows_to_delete")
 
@@ -64,7 +67,7 @@ class BlockLane(JournaledLane):
         return block
 
     def pending_from(self) -> int:
-        """A sequence before which no message is pending: the beginning of the first block. O(1)."""
+        """Return where the first block with a pending message begins. O(1)."""
         return self.block_numbers.first << BLOCK_SHIFT if self.block_numbers else self.next_sequence
 
     def unpack(self, block_number: int, packed: bytes) -> Block:

@@ -1,10 +1,10 @@
-"""NonPersistentLane: the pending non-persistent messages of one (destination, priority).
+"""NonPersistentLane: the pending non-persistent messages of one priority of a queue or subscription.
 
-Dispatch uses it like a lane of the index, with sequences of its own. Nothing of it is on disk: neither journal nor
-index nor checkpoint knows these messages, so they end with the process.
+Dispatch uses it like a lane of the index. It has sequences of its own. The lane is only in RAM: neither journal nor
+index nor checkpoint knows its messages, so they end with the process.
 
-The lane remembers how its messages are ordered among the persistent ones of the same priority, so that both can be
-handed out in order of arrival. This takes memory only where one kind follows the other.
+The lane remembers the order of its messages among the persistent ones of the same priority, so that dispatch can hand
+out both in order of arrival. This takes memory only where one kind follows the other.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ _ALL_GONE: Final = (1 << BLOCK_MESSAGES) - 1
 
 
 class NonPersistentBlock:
-    """Content bytes of 512 consecutive sequences, and bits for those that are gone and those that are spilled."""
+    """Content bytes of 512 consecutive sequences, and masks of the messages that are gone, and of those in tmp-storage.
+    """
 
     __slots__ = ("lengths", "gone", "spilled", "times")
 
     def __init__(self) -> None:
         self.lengths = array("I")
         self.gone = 0
-        # Bits of messages in tmp-storage. RAM has the only copy of the others.
+        # One bit for each message in tmp-storage. Of a message without a bit, RAM has the only copy.
         self.spilled = 0
         # When messages are due and expire. None: no message has such a time.
         self.times: BlockTimes | None = None
 
 
 class NonPersistentLane(PendingLane):
-    """The store's lane of messages that are not in the journal. The state lock guards it."""
+    """The lane of messages that are not in the journal, but in RAM or tmp-storage. The state lock guards it."""
 
     __slots__ = (
         "pool_number",
