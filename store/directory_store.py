@@ -316,23 +316,27 @@ class DirectoryStore:
         self.message_store.begin_closing()
         try:
             if is_first and self.journal.failure is None:
-                with self._state_lock:
-                    fullness = self.journal.fullness
-                    if not fullness.is_out_of_space:  # on a full disk the next open needs the remaining space
-                        fullness.reserve.close()
-                self.journal.files.sync_names()
-                self.message_store.checkpoint(is_closing=True)
-                self._write_last_destinations()
-                self._sync_mark.sync()
-                self._close_files()  # the marker may find no descriptor but theirs
-                leave_shutdown_marker(
-                    self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, is_clean=True)
-                )
+                self._end_cleanly()
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
             self._close_files()
             self._is_ended = True
+
+    def _end_cleanly(self) -> None:
+        """Write a checkpoint, seal the newest data log, close the files, and leave the marker of a clean shutdown."""
+        with self._state_lock:
+            fullness = self.journal.fullness
+            if not fullness.is_out_of_space:  # on a full disk the next open needs the remaining space
+                fullness.reserve.close()
+        self.journal.files.sync_names()
+        self.message_store.checkpoint(is_closing=True)
+        self._write_last_destinations()
+        self._sync_mark.sync()
+        self._close_files()  # first, because the marker may need one of their descriptors
+        leave_shutdown_marker(
+            self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, is_clean=True)
+        )
 
     def _close_files(self) -> None:
         """Close journal, sync mark and index. A second call does nothing.

@@ -177,21 +177,25 @@ class _Ingestion:
             raise _Refused(str(damage)) from None
         record = record or ImportRecord(manifest.load_id, manifest.set_id, manifest.messages, 0)
         self._write(record)
-        place, taken = 0, record.taken
         try:
-            for part in manifest.parts:
-                if place + part.messages > taken:
-                    for found in self._reader(manifest, part):
-                        left_out = min(max(taken - place, 0), len(found.contents))
-                        place += len(found.contents)
-                        self._append(found, left_out)
-                else:
-                    place += part.messages
+            self._append_from(manifest, record.taken)
         except PartDamaged as damage:
             raise _Waits(f"it changed while it was taken over: {damage}") from None
         done = directory.imports.find(self._load_id)
         assert done is not None and done.is_done
         self._write(done)
+
+    def _append_from(self, manifest: Manifest, taken: int) -> None:
+        """Append the messages of a set but the first `taken` ones. Parts that were taken as a whole are not read."""
+        place = 0
+        for part in manifest.parts:
+            if place + part.messages <= taken:
+                place += part.messages
+                continue
+            for found in self._reader(manifest, part):
+                left_out = min(max(taken - place, 0), len(found.contents))
+                place += len(found.contents)
+                self._append(found, left_out)
 
     def _reader(self, manifest: Manifest, part: PartFacts) -> PartReader:
         return PartReader(

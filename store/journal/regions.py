@@ -148,10 +148,10 @@ def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[R
 def read_regions(
     regions: Sequence[Region], judge: Judge | None = None
 ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the wanted messages in order, and (sequence, problem) of those that can't be read. One read per region.
+    """Return the wanted messages in order, and (sequence, problem) of each that can't be read. One read per region.
 
-    If that read fails, each record is read by itself, so only messages in bad places are lost.
-    judge: messages that it does not want are verified and left out; None: all are wanted.
+    If the read of a region fails, each of its records is read by itself, so only messages in bad places are lost.
+    judge: says which messages are wanted; the others are verified and left out. None: all are wanted.
     """
     messages: list[StoredMessage] = []
     unreadable: list[tuple[int, str]] = []
@@ -160,13 +160,7 @@ def read_regions(
         try:
             data = region.file.read(region.offset, region.length)
         except OSError as error:
-            parts = _records_of(region)
-            if len(parts) > 1:
-                found, others = read_regions(parts, judge)
-                messages += found
-                unreadable += others
-            else:
-                _unreadable(region.extents[0], f"the read failed ({error.strerror})", unreadable)
+            _read_each_record(region, judge, error, messages, unreadable)
             continue
         for extent in region.extents:
             found = messages if judge is None else []
@@ -184,6 +178,23 @@ def read_regions(
                 wanted = judge(list(map(sequence_of, found)), list(map(properties_of, found)))
                 messages += compress(found, wanted)
     return messages, unreadable
+
+
+def _read_each_record(
+    region: Region,
+    judge: Judge | None,
+    error: OSError,
+    messages: list[StoredMessage],
+    unreadable: list[tuple[int, str]],
+) -> None:
+    """Read a region record by record, because reading all of it failed with that error."""
+    records = _records_of(region)
+    if len(records) > 1:
+        found, not_found = read_regions(records, judge)
+        messages += found
+        unreadable += not_found
+    else:
+        _unreadable(region.extents[0], f"the read failed ({error.strerror})", unreadable)
 
 
 def read_headers(region: Region, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:

@@ -285,21 +285,15 @@ class Relocation:
     def step(self) -> bool:
         """Scan a part of a data log and copy its live messages. Requires: no lock. Raises StoreFailed.
 
-        False: nothing was done: no data log is worth it, or memory, index or disk has no room. If the index is crowded,
-        a checkpoint must come first.
+        Return False if nothing was done: no data log is worth it, or memory, index or disk has no room. If the index is
+        crowded, a checkpoint must come first.
         """
         require_outside(self._state_lock, self._journal.sync_lock)
         with self._checkpoint_lock:
-            with self._state_lock:
-                if self._journal.failure is not None:
-                    raise self._journal.failure.again()
-                source = self._source = self._source or self._choose()
-                if source is None or self._index.is_crowded:
-                    return False
-                if not self._account.reserve(STEP_CHARGE_BYTES):
-                    self._release(source)
-                    return False
             is_done = True
+            source = self._begin_step()
+            if source is None:
+                return False
             try:
                 is_done = self._advance(source)
                 if is_done and not source.is_naming:
@@ -315,6 +309,22 @@ class Relocation:
                     if is_done:
                         self._release(source)
             return True
+
+    def _begin_step(self) -> RelocationSource | None:
+        """Choose a data log, if none is chosen, and reserve the memory of a step. Requires: no state lock.
+
+        None: no data log is worth it, or memory or index has no room.
+        """
+        with self._state_lock:
+            if self._journal.failure is not None:
+                raise self._journal.failure.again()
+            source = self._source = self._source or self._choose()
+            if source is None or self._index.is_crowded:
+                return None
+            if not self._account.reserve(STEP_CHARGE_BYTES):
+                self._release(source)
+                return None
+            return source
 
     def _move_prepared(self, source: RelocationSource) -> None:
         """Move the slices of prepared transactions, once nothing else in the data log is live. Requires: no lock."""
