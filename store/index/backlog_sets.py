@@ -15,8 +15,7 @@ from .subscription_table import Cursors
 SUBSCRIPTION_LANE_BYTES: Final = 320
 """Charge of a subscription for each lane of its topic, without its set."""
 NOTHING_PENDING: Final = SequenceBitmap()
-"""The set of all subscriptions that never had a pending message at a `catch_up`. It stays empty, and is never closed.
-"""
+"""The set of all subscriptions that have no set of their own. It stays empty, and is never closed."""
 
 
 class BacklogSets:
