@@ -76,9 +76,7 @@ class Fingerprints:
 
     @property
     def is_full(self) -> bool:
-        """Whether RAM may have no room for the fingerprints of one more block before a checkpoint stores those there
-        are.
-        """
+        """Whether RAM may have no room for the fingerprints of one more block until a checkpoint has stored some."""
         return not self._cache.has_room_for_fingerprints(self._fresh_bytes + BLOCK_ROWS_BYTES)
 
     def next_candidate(
