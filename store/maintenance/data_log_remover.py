@@ -29,13 +29,15 @@ cleanup_logger = LateLogger("forebay.store.cleanup")
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """What a cleanup did, as ids of data logs. `archived`: instead of deleted. `remaining`: includes the newest."""
+    """The outcome of a cleanup, as ids of data logs."""
 
     deleted: tuple[int, ...]
     archived: tuple[int, ...]
+    """The data logs that were moved to the archive instead of deleted."""
     relocated_messages: int
     """Live messages that were copied out of sparse data logs."""
     remaining: tuple[int, ...]
+    """The data logs that the journal has now, including the newest one."""
 
     @property
     def removed(self) -> tuple[int, ...]:
@@ -65,9 +67,10 @@ class _Decision(NamedTuple):
 
 
 class DataLogRemover:
-    """Removes data logs from the journal: deletes or archives them. It knows which drop records name and still exist.
+    """Removes data logs from the journal: deletes or archives them.
 
-    A removal is decided and recorded under the state lock, and synced. Then the files go, and last what RAM knows.
+    A removal is decided and recorded under the state lock, and the record is synced. Then the files go, and at last RAM
+    forgets the data logs.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class DataLogRemover:
     ) -> None:
         """archive: keeps removed data logs; None: they are deleted.
         replay_position: returns where the next open begins to replay.
-        leases: returns the leases that count.
+        leases: returns the leases that keep data logs now.
         """
         self._index = index
         self._journal = journal
@@ -97,7 +100,7 @@ class DataLogRemover:
         self._leases = leases
         # Id from which on data logs were kept for leases at the last cleanup.
         self._leased_from = DATA_LOG_ID_MAX + 1
-        # Data logs that a drop record names and that still exist.
+        # Data logs that a drop record names, and whose files still exist.
         self.recorded_as_dropped: set[int] = set()
         # Called under the state lock when data logs are gone.
         self.on_space_freed: Callable[[], None] = lambda: None
@@ -111,8 +114,8 @@ class DataLogRemover:
     def remove_data_logs(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs. Requires: no lock.
 
-        A drop record that names them is synced before the first one is unlinked, so a crash never makes a deletion a
-        loss or a redelivery. The next cleanup tries again what the disk refused to delete.
+        A drop record that names them is synced before the first file is unlinked. So no crash turns a deletion into a
+        loss or a redelivery. If the disk refuses to delete a file, the next cleanup tries again.
         """
         wants_lines = cleanup_logger.isEnabledFor(logging.DEBUG)
         data_logs_by_destination = self._retention_reasons().destinations() if wants_lines else None
@@ -149,8 +152,8 @@ class DataLogRemover:
     ) -> _Decision:
         """Decide which data logs are removed, and record it. Requires: the checkpoint lock and the state lock.
 
-        copied: those that are in the archive and may be removed; None: all may.
-        data_logs_by_destination: those with a pending message of each; None: no lines are wanted.
+        copied: the data logs that the archive has, so that they may be removed; None: all may.
+        data_logs_by_destination: the data logs with a pending message of each destination; None: no lines are wanted.
         """
         replayed_from = self._replayed_data_log
         kept = set(self._branches.undecided_data_logs) | self._leased(leases)

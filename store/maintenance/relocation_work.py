@@ -1,6 +1,6 @@
-"""What the parts of a relocation share: the data log that is being emptied, those left alone, and what was done.
+"""The state that the parts of relocation share: the data log at work, the data logs left alone, and the counts.
 
-All of it is in RAM. After a crash, relocation begins anew with what the index says.
+All this is in RAM. After a crash, relocation begins anew from what the index says.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BEGIN: Final = IndexPlace(0, 0)
 
 @dataclass(slots=True)
 class RelocationSource:
-    """The data log that is being emptied, or whose messages are being named."""
+    """The data log whose messages are being copied or named."""
 
     data_log: int
     is_naming: bool
@@ -51,15 +51,15 @@ class RelocationSource:
     survivors: dict[int, SequenceSet] = field(default_factory=dict)
     charge_bytes: int = 0
     has_transactional: bool = False
-    """Whether it has slices whose heads do not say the sequences, so that the index must be searched."""
+    """Whether it has slices of transactions. Their heads do not say the sequences, so the index must be searched."""
     lanes: list[int] | None = None
-    """Lanes of the index to search after the heads. None: the heads are not done."""
+    """Lanes of the index to search after all heads are scanned. None: heads are still being scanned."""
     place: IndexPlace = BEGIN
-    """Where the search of the index continues. All that it found before is copied or noted."""
+    """Where the search of the index continues. All messages before it are copied or noted."""
     behind: IndexPlace = BEGIN
-    """Where it continues once all that it has just found is copied or noted."""
+    """Where the search continues once the messages that it has just found are copied or noted."""
     undecided: Undecided = NOTHING_UNDECIDED
-    """What transactions without an outcome had in it when that search began."""
+    """The slices that transactions without an outcome had in the data log when the search of the index began."""
 
     @property
     def is_scanning(self) -> bool:
@@ -83,7 +83,7 @@ class RelocationCounts:
 
 
 class LeftDataLogs:
-    """The data logs that relocation leaves alone, for now or for good. Steps add to them, and the choice asks."""
+    """The data logs that relocation leaves alone, for now or for good. The choice of a data log passes over them."""
 
     def __init__(self) -> None:
         # Data logs with unreadable messages: copying the others would free nothing.

@@ -394,7 +394,7 @@ class Recovery:
         for topic in {facts.topic for facts in self._subscriptions.encoded()} - set(replay.destinations):
             self._give_up(max(self._result.sizes), 0, f"of the topic {topic} of a subscription nothing is told")
             replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
-        # A lane without a sequence is none of a destination: acks of a subscription whose record is lost have made it.
+        # Lanes whose next sequence is 0 do not count: acks of subscriptions whose records are lost have made them.
         numbers = {number >> LANE_SHIFT for number, sequence in self._index.next_sequences() if sequence}
         numbers |= {placed.lane_number >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
         for number in numbers - set(replay.destinations):

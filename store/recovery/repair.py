@@ -264,7 +264,7 @@ class Repair:
         is_sealed = stretch.is_whole and stretch.end != file.size()
         if records < 0 or not is_durable or is_sealed or (stretch.is_whole and not records):
             return
-        # The next data log has begun, so this one was sealed and cut: its size has no preallocated space.
+        # The next data log has begun, so this one has ended, and no part of its size is preallocated space.
         lost_bytes = file.size() - stretch.end
         used = used_bytes(file, stretch.end)
         unkept_bytes = used - self._copy(file, data_log, stretch.end, used)
