@@ -1,8 +1,8 @@
 """The choice of the data log to relocate next: arithmetic over exact counts, without a disk.
 
 There are two options. *Copying* the live messages of a data log empties it, and costs the bytes of the messages.
-*Naming* the live messages in a survivors record frees other data logs, which stay only for acks of messages in this one.
-Naming costs 20 bytes for each run of sequences.
+*Naming* the live messages in a survivors record frees other data logs, which stay only for acks of messages in this
+one. Naming costs 20 bytes for each run of sequences.
 
 An emptied data log may have acks or copies of messages in other data logs, its *obstacles*. It can be deleted only when
 these are gone or named. So the price of copying a data log includes the naming of its obstacles, shared by all data
