@@ -1,7 +1,7 @@
-"""Read messages back: few large reads for many places, with each message verified by itself.
+"""Read messages back: a few large reads for many messages, each of which is verified by itself.
 
-Neighbouring records are read together with the bytes between them, up to 256 KiB: one call and one copy for hundreds of
-messages. Damage to a message makes only that message unreadable.
+A *region* is one read: neighbouring records with the bytes between them, up to 256 KiB. So hundreds of messages take
+one call and one copy. Damage to a message makes only that message unreadable.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from ..stored_message import StoredMessage, properties_of, sequence_of
 
 REGION_BYTES_MAX: Final = 256 * 1024
 PIECE_BYTES: Final = 64 * 1024
-"""Bytes of a message that are in RAM at a time if only its headers are wanted, while all of it is verified."""
+"""Most bytes of a message that are in RAM at a time if only its headers are wanted. The whole message is verified."""
 GAP_BYTES_MAX: Final = 8 * 1024
-"""Most bytes of other records between two wanted ones that are read too, because a second read costs more.
+"""Most bytes of other records between two wanted ones. They are read too, because a second read costs more.
 
-Among single records of one run, a region may have as many unwanted bytes as wanted ones.
+Between the single records of one run, a region may have as many unwanted bytes as wanted ones.
 """
 
 _ONE: Final = struct.Struct("<I32xQQIII")
 """The fields of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""
 _unpack_one: Final[Callable[[bytes, int], tuple[int, int, Any, int, int, int]]] = _ONE.unpack_from
-"""Typed for machine code, which compares an int with anything untyped by making an object of the int. The timestamp is
-only passed on, as the object that it is.
+"""Typed for machine code: to compare an int with an untyped value, it would make an object of the int. The timestamp is
+only passed on, so it stays an object.
 """
 assert _ONE.size == ONE_BYTES
 
 
 Judge = Callable[[Sequence[int], Sequence[bytes]], list[bool]]
-"""Tells which messages of a record are wanted, by their sequences, in order, and the properties of each."""
+"""Tells which messages of a record are wanted. It gets their sequences, in order, and the properties of each."""
 
 
 class ReadableFile(Protocol):
@@ -62,7 +62,7 @@ class ReadableFile(Protocol):
 
 
 class UnopenedDataLog:
-    """Stands for a data log that could not be opened. Only its messages are unreadable."""
+    """Stands in for a data log that could not be opened, so that only messages of this data log are unreadable."""
 
     def __init__(self, error: OSError) -> None:
         self._error = error
@@ -70,13 +70,13 @@ class UnopenedDataLog:
     def read(self, offset: int, length: int) -> bytes:
         if self._error.errno in NO_DESCRIPTOR:
             raise TooManyFiles from self._error  # the messages themselves are intact
-        raise self._error.with_traceback(None)  # each read would add to it, and keep its frames
+        raise self._error.with_traceback(None)  # the traceback would grow with each read, and keep its frames
 
 
 def sent_at(file: ReadableFile, salt: int, offset: int, messages: int) -> int:
-    """Return when the messages of a record were sent, in ms since 1970. This is one small read.
+    """Return when the messages of a record were sent, in ms since 1970. One small read.
 
-    messages: how many the record has. OSError; RecordDamaged if its head does not verify.
+    messages: how many the record has. OSError: the read failed. RecordDamaged: the head does not verify.
     """
     head = file.read(offset, SLICE_BYTES + ENTRY_BYTES * messages)
     header = decode_header(head)
@@ -200,8 +200,8 @@ def _read_each_record(
 def read_headers(region: Region, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
     """Return the only wanted message of a region with an empty body, or why it can't be read.
 
-    Its body is verified in pieces. pay: called with a number of bytes before that many more are in RAM: a piece, or
-    headers that are larger than a piece.
+    The body is verified in pieces. pay: called before more bytes are in RAM, with their number: that of a piece, or of
+        headers that are larger than a piece.
     """
     (extent,) = region.extents
     place = f"data-{extent.data_log}.log at {extent.offset}"
