@@ -164,8 +164,8 @@ class DataLogRemover:
         lines: list[str] = []
         if data_logs_by_destination is not None:
             lines = self._decision_lines(replayed_from, kept, data_logs_by_destination)
-        # An earlier record stands for what the disk has refused to delete since: its data log may be removed, because
-        # each newer one begins with a state record that leaves out what was dropped.
+        # Data logs that the disk has refused to delete are in an earlier drop record. Its own data log may be removed
+        # now: each newer one begins with a state record, which does not name dropped data logs.
         newly_recorded = sorted(set(removed) - self.recorded_as_dropped)
         if newly_recorded:
             with self._journal.all_or_broken:
@@ -239,7 +239,7 @@ class DataLogRemover:
             files = self._journal.forget(data_logs)
             self.recorded_as_dropped.difference_update(data_logs)
             self.on_space_freed()
-        files.clear()  # without the lock: this closes them, and so frees their pages, unless a read goes on
+        files.clear()  # without the lock, because closing a file frees its pages, which takes long
 
 
 def _first_leased(leases: Iterable[Lease]) -> int:
