@@ -1,9 +1,10 @@
 """Ingestion: turn the messages of import sets into messages of the store, each once, whatever is killed meanwhile.
 
-It is done at open, under the directory's lock, before the store is used. A set is verified completely before its first
-message is taken. Then its messages are appended like any others, in slices with the flag IMPORTED. Slice and progress
-are one record, so after a crash it goes on with the next message. A set whose last message is synced is retired. The
-journal remembers its load id, so neither a crash before that nor a second set brings its messages again.
+Ingestion runs at open, under the directory's lock, before the store is used. A set is verified completely before its
+first message is taken. Then its messages are appended like any others, in slices with the flag IMPORTED. These slices
+are also the record of the progress, so after a crash ingestion goes on with the next message. A set whose last message
+is synced is retired. The journal remembers its load id. So its messages come only once, even if a crash comes before
+the set is retired, or a second set has the same load id.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def open_and_ingest(
 ) -> tuple[DirectoryStore, RecoveryReport]:
     """Open the store, and ingest the waiting sets. Errors are those of `open_store` and `ingest_sets`.
 
-    If this fails or is interrupted, the files are closed again, and the next open finds what a kill would leave.
+    If this fails or is interrupted, it closes the files, and the next open finds the same as after a kill.
     """
     disk, state_lock = environment.disk, environment.state_lock
     directory, recovery = open_store(environment, options)
