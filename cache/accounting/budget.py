@@ -21,7 +21,7 @@ SPARE_BYTES: Final = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ShareStatistics:
-    """What destinations of a pattern with `memory_share` or `memory_reserve` hold together, in bytes."""
+    """The memory of the destinations of a pattern with `memory_share` or `memory_reserve`, in bytes."""
 
     held_bytes: int
     """Bytes of direct messages, caches and deliveries in flight. Also those of lanes of non-persistent messages, where

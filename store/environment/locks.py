@@ -235,7 +235,7 @@ class Wakeup:
     """Like threading.Event, for one waiting thread: an exception in the middle of `set` leaves nothing locked.
 
     After such an exception, the event of the standard library may keep its lock, and the next caller hangs. Signal
-    handlers and finalizers may call this one: the standard library promises that for `SimpleQueue.put`.
+    handlers and finalizers may call this one: the standard library promises that for `put` of its queue.
     """
 
     def __init__(self) -> None:

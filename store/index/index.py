@@ -88,7 +88,7 @@ class Index:
         self._leaving: dict[int, None] = {}
         # Whether a checkpoint is under way. It refers to lanes, so none may become a row meanwhile.
         self._is_storing = False
-        # What needs each data log, by id of the data log.
+        # The DataLogUse of each data log, by its id.
         self.data_log_uses: dict[int, DataLogUse] = {}
         # When the next checkpoint is due.
         self.checkpoint_need = checkpoint_need or CheckpointNeed()

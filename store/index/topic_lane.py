@@ -41,7 +41,7 @@ NO_RECORD: Final = 0
 
 
 class LaneHome(ABC):
-    """What a lane tells its topic."""
+    """The topic, as its lanes call it."""
 
     __slots__ = ()
 

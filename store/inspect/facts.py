@@ -234,7 +234,7 @@ def _messages(
 
 
 class DecodedProperties(NamedTuple):
-    """What a message's properties say."""
+    """The properties of a message, decoded."""
 
     headers: Headers
     message_id: str | None

@@ -24,7 +24,7 @@ ASK_EACH_TIME: Final = 0
 
 
 class Fullness:
-    """What stops records of one journal.
+    """Admits the records of one journal, or refuses them for want of room.
 
     The journal reports what happened; other objects only read. Methods require the lock. An answer that is read without
     the lock may be one record old.

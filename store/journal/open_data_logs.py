@@ -35,7 +35,7 @@ class OpenDataLogs:
     """The open files of one journal."""
 
     unsynced: UnsyncedWrites
-    """What the next sync has to do; set by the first `begin`. Requires: the lock.
+    """The work of the next sync; set by the first `begin`. Requires: the lock.
 
     Every sync reads it, so a new tuple is made only for a change. It is replaced as a whole, so that an interruption
     leaves the old one or the new one.

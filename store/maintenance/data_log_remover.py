@@ -59,9 +59,8 @@ class _Decision(NamedTuple):
     """Which data logs a cleanup removes."""
 
     removed: list[int]
-    """All of them."""
     newly_recorded: list[int]
-    """Those that no earlier drop record names."""
+    """The data logs among them that no earlier drop record names."""
     lines: list[str]
     """The reasons, if somebody wants them."""
 

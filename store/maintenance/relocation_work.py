@@ -74,7 +74,7 @@ class RelocationSource:
 
 @dataclass(slots=True)
 class RelocationCounts:
-    """What relocation has done since the open."""
+    """Counts of the work of relocation since the open."""
 
     messages: int = 0
     """Number of copied messages."""
