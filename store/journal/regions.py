@@ -369,9 +369,10 @@ def _read_slice(
 
 
 def _scan_slice(extent: Extent, data: bytes, at: int, salt: int, judge: Judge, messages: list[StoredMessage]) -> bool:
-    """Read the messages of a slice that a judge wants, without making the others. False: one is damaged, none is read.
+    """Read the messages of a slice that a judge wants, and make no objects for the others. False: a message is damaged,
+    and none was read.
 
-    The content of each is copied only for its checksum, into memory that is then free for the next one.
+    Each content is copied only for its checksum, into memory that is free again for the next content.
     """
     header, part = _verified_head(extent, data, at, salt)
     begin = at + header.head_bytes + sum(part.table[1 : 3 * extent.skip : 3])

@@ -60,7 +60,7 @@ class _Decision(NamedTuple):
 
     removed: list[int]
     newly_recorded: list[int]
-    """The data logs among them that no earlier drop record names."""
+    """Removed data logs that no earlier drop record names."""
     lines: list[str]
     """The reasons, if somebody wants them."""
 

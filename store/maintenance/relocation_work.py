@@ -86,15 +86,16 @@ class LeftDataLogs:
     """The data logs that relocation leaves alone, for now or for good. The choice of a data log passes over them."""
 
     def __init__(self) -> None:
-        # Data logs with unreadable messages: copying the others would free nothing.
+        # Data logs with unreadable messages: copying the readable ones would free nothing.
         self.kept: set[int] = set()
-        # Data logs that were not worth a survivors record, or found no memory, with the bytes that they kept then.
+        # Data logs that were not worth a survivors record, or for which there was no memory, with the bytes that they
+        # kept then.
         self.unnameable: dict[int, int] = {}
         # Data logs with a message for which there was no memory in this round.
         self.waiting: set[int] = set()
 
     def is_left(self, data_log: int) -> bool:
-        """Return whether no more is copied out of a data log in this round."""
+        """Return whether no message is copied out of a data log any more in this round."""
         return data_log in self.kept or data_log in self.waiting
 
     def give_up(self, data_log: int, problem: str) -> None:
@@ -103,13 +104,13 @@ class LeftDataLogs:
         self.keep(data_log, problem)
 
     def keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
-        """Copy nothing out of a data log any more, and log the reason."""
+        """Copy no message out of a data log any more, and log the reason."""
         self.kept.add(data_log)
         logger.log(level, "data-%d.log stays as it is: %s", data_log, problem, event="data_log_not_relocated")
 
 
 def append_needs(journal: Journal, run: LaneRun, needs: list[NeededRun], counts: RelocationCounts) -> None:
-    """Append the record of what subscriptions need of a run of a topic. Requires: the lock."""
+    """Append the record that says which messages of a run of a topic each subscription needs. Requires: the lock."""
     payload = needs_payload(run, needs)
     journal.append(NEEDS, 0, len(needs), payload)
     counts.appended_bytes += HEADER_BYTES + len(payload)
