@@ -114,8 +114,7 @@ class DestinationsFile:
             self._not_before = began + (self._clock.monotonic() - began) / SHARE_MAX
 
     def write(self, *, is_closed: bool) -> None:
-        """Replace the file, without a sync. If the disk refuses, there is no file. Requires and costs: see `refresh`.
-        """
+        """Replace the file, without a sync. If the disk refuses, remove it. Requires and costs: see `refresh`."""
         try:
             if self._disk.exists(_NEW):
                 self._disk.remove(_NEW)

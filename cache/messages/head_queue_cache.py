@@ -21,8 +21,7 @@ class HeadQueueCache(MessageCache):
         self._stopped_lanes: set[int] = set()
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message if it continues the head. After a message that did not fit, keep none: there would be a gap.
-        """
+        """Keep the message if it continues the head. After one that did not fit, keep none: there would be a gap."""
         if lane_number in self._stopped_lanes:
             return False
         charge = charge_of(message)

@@ -77,8 +77,7 @@ class ReadingOrder:
         return sequence
 
     def pop_farther_than(self, sequence: int) -> int | None:
-        """Take out the farthest message, if it is farther from its reader than `sequence` is from its own; else None.
-        """
+        """Take out the farthest message, if it is farther from its reader than `sequence` from its own; else None."""
         if not self._kept:
             return None
         if not self._is_arranged:

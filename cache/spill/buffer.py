@@ -175,8 +175,7 @@ class SpillBuffer(HeldMessages):
         return super()._messages_for(lane_number if pool is None else pool.number)
 
     def discard_lane(self, lane_number: int) -> None:
-        """Drop all messages that only this lane needs, and let the lane leave its pool. O(messages of its pool here).
-        """
+        """Drop messages that only this lane needs, and let the lane leave its pool. O(messages of its pool here)."""
         pool = self._pool_of.pop(lane_number, None)
         if pool is None:
             self._clear(lane_number)

@@ -21,8 +21,7 @@ class JournaledLane(PendingLane):
         raise NotImplementedError
 
     def readers(self) -> Iterable[PendingLane]:
-        """Return all lanes from which a removal here takes the message: this one, and those of a topic's subscriptions.
-        """
+        """Return all lanes that lose a message which is removed here: also those of a topic's subscriptions."""
         return (self,)
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:

@@ -350,8 +350,7 @@ class Subscriptions(LaneMaker):
         return self.ensure_lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def ensure_lane(self, number: int, priority: int) -> JournaledLane:
-        """Return the lane whose acks have this number, made if needed. The number is of a subscription or destination.
-        """
+        """Return the lane whose acks have this number, of a subscription or a destination. It is made if needed."""
         subscriber = self.open_numbered(number)
         if subscriber is None:
             return self._index.ensure_lane(number, priority)

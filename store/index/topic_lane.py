@@ -250,8 +250,7 @@ class TopicLane(DestinationLane):
         return needed
 
     def masks(self, block_number: int) -> Iterator[tuple[int, int]]:
-        """Yield the number of each subscription, and a mask of the messages of a block that it needs. O(subscriptions).
-        """
+        """Yield each subscription with a mask of the messages of a block that it needs. O(subscriptions)."""
         yield from ((subscription, lane.mask(block_number)) for subscription, lane in self.subscribers.items())
         cursors = self.cursors
         yield from (
@@ -438,8 +437,7 @@ class SubscriptionLane(JournaledLane):
         return self.pending is not NOTHING_PENDING
 
     def _own(self) -> SequenceBitmap:
-        """Return the set of pending messages, to change it. If a note of backlogs still refers to it, this is a copy.
-        """
+        """Return the set of pending messages, to change it: a copy, if a note of backlogs still refers to the set."""
         if self.pending is NOTHING_PENDING or self._own_since < self.topic.open_snapshot:
             self._replace(self._sets.copy(self.pending))
         return self.pending

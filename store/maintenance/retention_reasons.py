@@ -355,8 +355,7 @@ def _count(
 
 
 def _add(held: _Held, number: int, block: Block, part: int, shared: int, data_log: int) -> None:
-    """Count messages of a block for a holder. shared: a mask of the messages that another holder was counted for too.
-    """
+    """Count messages of a block for a holder. shared: those that were counted for another holder too."""
     if number not in held.first:
         lowest = (part & -part).bit_length() - 1
         extent = next(block.extents(lowest, lowest))

@@ -10,8 +10,7 @@ from .metadata_store import MetadataDamaged, MetadataStore
 
 
 class IndexReads:
-    """The reads of one index. While a store opens, damage is only raised: recovery catches it and rebuilds the index.
-    """
+    """The reads of one index. While a store opens, they only raise damage: recovery then rebuilds the index."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         """Make the reads of a store that is being opened."""

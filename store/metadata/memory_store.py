@@ -107,8 +107,7 @@ class MemoryMetadataStore:
         return timed_rows(rows, kind, behind, until_ms, most)
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """Set the capacity; return it. It is at least twice what the present rows take, because acks may enlarge rows.
-        """
+        """Set the capacity; return it. It is at least twice what the present rows take: acks may enlarge rows."""
         self._capacity_bytes = max(cache_bytes, min(self._capacity_bytes, 2 * self.held_bytes))
         return self._capacity_bytes
 

@@ -138,8 +138,7 @@ class JournalEnd(NamedTuple):
 
 
 class JournalTail:
-    """Says how recovery treats the end of the journal. This class is for the owner of the store: it cuts a torn tail.
-    """
+    """Says how recovery treats the end of the journal. This class is for the owner: it cuts a torn tail."""
 
     may_cut: ClassVar[bool] = True
 
@@ -349,8 +348,7 @@ class Recovery:
         raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
 
     def _note_sequences(self, lanes: Iterable[LaneCounts]) -> None:
-        """Note the next sequences of lanes that the index knew. Timetables among them have no sequences of their own.
-        """
+        """Note the next sequences of lanes that the index knew. Timetables have no sequences of their own."""
         self._least_sequences |= {
             counts.lane_number: counts.next_sequence for counts in lanes if not counts.lane_number & DELAYED
         }

@@ -32,8 +32,7 @@ _ALL_GONE: Final = (1 << BLOCK_MESSAGES) - 1
 
 
 class NonPersistentBlock:
-    """Content bytes of 512 consecutive sequences, and masks of the messages that are gone, and of those in tmp-storage.
-    """
+    """Content bytes of 512 consecutive sequences, a mask of the gone messages, and one of those in tmp-storage."""
 
     __slots__ = ("lengths", "gone", "spilled", "times")
 

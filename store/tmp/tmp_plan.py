@@ -43,8 +43,7 @@ class TmpPlanBuilder:
         return TmpPlan(self.regions, self.messages, self.content_bytes, self.last_sequence)
 
     def fitting_end(self, chunk: Chunk, low: int, high: int, most_messages: int, most_bytes: int) -> int:
-        """Return how far the messages from index low to high may be gathered. The first message of a plan always may.
-        """
+        """Return how far the messages from low to high may be gathered. The first message of a plan always may."""
         high = max(low, min(high, low + max(most_messages, 1) - self.messages))
         room_bytes = most_bytes - self.content_bytes
         if sum(chunk.lengths[low:high]) - HEAD_BYTES * (high - low) <= room_bytes:

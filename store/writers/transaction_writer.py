@@ -174,6 +174,5 @@ class TransactionWriter:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
     def _half_done(self, reason: str) -> StoreFailed:
-        """Fail the journal, and return the error: the index lacks a part of a written commit, which only a replay adds.
-        """
+        """Fail the journal, and return the error: the index lacks a part of a commit, which only a replay adds."""
         return self._journal.fail(reason)
