@@ -86,6 +86,10 @@ class Journal:
     """
     _write_message: Callable[[bytes], None]
     """Appends a single message: the same as `_write`, or `_gather`."""
+    _unchecked_end: int
+    """Records that end at or before this offset are appended without a check. Any other append calls `_make_space`
+    first: with ASK_EACH_TIME or _REFUSE_ALL every append does.
+    """
     _stamp: bytes
     """Epoch and durable end, encoded for the header of the next record."""
     _salt: Any
@@ -119,9 +123,8 @@ class Journal:
         # docs/decisions/0017-nested-calls.md.
         self._bare_state_lock = bare_lock(state_lock)
         self.sync_lock = OwnedLock()
-        # An interruption (Ctrl-C, a signal handler, no memory) inside such a block breaks the lock, because the state
-        # in RAM may be wrong and could lose messages that are confirmed later. The journal stays right: reopen the
-        # store.
+        # An interruption (Ctrl-C, a signal handler, no memory) of such a block may leave the state in RAM wrong, which
+        # could lose messages that are confirmed later. So it breaks the lock. The journal is right: reopen the store.
         self.all_or_broken = AllOrBroken(state_lock)
         # The same, for hot paths with a `try` of their own.
         self.break_by = state_lock.break_by
@@ -144,8 +147,6 @@ class Journal:
         self._gathered: list[bytes] = []
         # Up to which offset messages are gathered, and up to which one the file's space is filled.
         self._gather_end = self._filled_end = 0
-        # The unchecked end: records that end before this offset are appended without a check. An append that would
-        # pass it calls `_make_space` first. ASK_EACH_TIME and _REFUSE_ALL: every append would pass it.
         self._unchecked_end = _REFUSE_ALL
         # The salt of the newest data log, with which the checksum of each of its records begins.
         self._salt = 0
