@@ -1,4 +1,4 @@
-"""What only the compiler reads of a class (see machine-code.md).
+"""Decorators and notes of classes that only the compiler reads (see machine-code.md).
 
 `mypyc_attr`: users may inherit from the class. `trait`: classes inherit from it beside their one base.
 

@@ -1,9 +1,10 @@
-"""The file kr-store/state/destinations.json, which says for people what the store held when it was last written.
+"""The file kr-store/state/destinations.json, which tells people what the store held when the file was written.
 
-It lists queues, topics and durable subscriptions with their pending persistent messages, one per line. So `cat` and
-`grep` show what a store holds while no process has it open. The store never reads it; only the journal is
-authoritative. The file is replaced as a whole and never synced. A crash leaves the last one, which contains its time; a
-power cut may leave none or a broken one. Opening a store removes it, and the next checkpoint writes another.
+It has one line for each queue, topic and durable subscription, with the number of pending persistent messages. So `cat`
+and `grep` show what a store holds while no process has it open. The store never reads the file; only the journal is
+authoritative. The file is replaced as a whole, and never synced. A crash leaves the last file, which has the time of
+its writing. A power cut may leave none, or a broken one. Opening a store removes the file, and the next checkpoint
+writes another.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class DestinationsFile:
             self._not_before = began + (self._clock.monotonic() - began) / SHARE_MAX
 
     def write(self, *, is_closed: bool) -> None:
-        """Replace the file, without a sync. If the disk refuses, there is none. Requires and costs: see refresh."""
+        """Replace the file, without a sync. If the disk refuses, remove it. Requires and costs: see `refresh`."""
         try:
             if self._disk.exists(_NEW):
                 self._disk.remove(_NEW)
@@ -160,7 +161,7 @@ class DestinationsFile:
         yield f'\n],\n"left_out": {left_out}}}\n'
 
     def _row(self, entry: _Entry, messages: int, size_bytes: int, oldest: Mapping[int, int]) -> dict[str, Any]:
-        """Return the row of an entry. oldest: when oldest messages were sent, as far as that was looked up."""
+        """Return the row of an entry. oldest: see `_oldest`."""
         row: dict[str, Any] = {entry.kind: entry.name}
         if entry.facts is not None:
             topic = self._destinations.get(entry.facts.topic)
@@ -209,7 +210,10 @@ class DestinationsFile:
     # ------------------------------------------------------------------ the oldest messages
 
     def _oldest(self, entries: Sequence[_Entry]) -> dict[int, int]:
-        """Return when the oldest message of each of the deepest entries was sent, in ms since 1970, if known."""
+        """Return when the oldest message of each of the deepest entries was sent, in ms since 1970, by number.
+
+        An entry whose oldest message can't be read is left out.
+        """
         ranked: list[tuple[int, int, _Entry]] = []
         for rows in _parts(entries):
             with self._state_lock, self._all_or_broken:
@@ -218,18 +222,19 @@ class DestinationsFile:
         oldest: dict[int, int] = {}
         known: dict[int, _Head] = {}
         for messages, number, entry in ranked:
-            if messages:
-                with self._state_lock, self._all_or_broken:
-                    lanes = [lane for lane in self._lanes(entry) if lane.pending_messages]
-                for lane in lanes:
-                    head = self._head(lane)
-                    if head is not None:
-                        known[lane.number] = head
-                sent = [known[lane.number].sent_ms for lane in lanes if lane.number in known]
-                if sent:
-                    oldest[number] = min(sent)
+            heads = self._entry_heads(entry) if messages else {}
+            if heads:
+                known |= heads
+                oldest[number] = min(head.sent_ms for head in heads.values())
         self._heads = known
         return oldest
+
+    def _entry_heads(self, entry: _Entry) -> dict[int, _Head]:
+        """Return the oldest message of each lane of an entry, by number of the lane, if it can be read."""
+        with self._state_lock, self._all_or_broken:
+            lanes = [lane for lane in self._lanes(entry) if lane.pending_messages]
+        heads = {lane.number: self._head(lane) for lane in lanes}
+        return {number: head for number, head in heads.items() if head is not None}
 
     def _head(self, lane: JournaledLane) -> _Head | None:
         """Return the oldest message of a lane. None: none is pending, or it can't be read. Requires: no lock."""

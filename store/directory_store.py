@@ -1,8 +1,8 @@
 """DirectoryStore: makes the parts of a store of messages, gives them out, and closes them in order.
 
-StoreLayer has it. Some functions of the assembly that make the layers above, such as those of AdminLayer and
-TopicLayer, take all of it and give their parts what each uses; no part of a layer has it.
-store_opener.py opens it. recovery/recovery.py describes what a crash leaves.
+StoreLayer has it. Functions of the assembly that make the layers above, such as AdminLayer and TopicLayer, take a
+DirectoryStore and give each part of a layer the parts of the store that it uses. No part of a layer has the whole
+store. store_opener.py opens it. recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -74,21 +74,21 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoreAccounts:
-    """Who pays for the memory of a store. None: that memory is not counted."""
+    """The accounts that pay for the memory of a store. None: that memory is not counted."""
 
     index: Account
     """Pays for the blocks of the index."""
     relocation: Account = field(default_factory=Unlimited)
-    """Pays for what relocation reads."""
+    """Pays for the messages that relocation reads."""
     delivery_counts: Account | None = None
     """Pays for delivery counts."""
     destinations: OverdraftAccount | None = None
-    """Pays for lanes, and for messages that subscriptions have acknowledged out of order."""
+    """Pays for lanes, and for the sets of messages that subscriptions have not acknowledged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEnvironment:
-    """What a store is made with: the machine's parts, and those of the layers above."""
+    """The parts that a store is made with: those of the machine, and those of the layers above."""
 
     disk: Disk
     metadata: Callable[[bytes], MetadataStore]
@@ -126,16 +126,16 @@ class DirectoryStore:
         recovered: RecoveredJournal,
         now: float,
     ) -> None:
-        """Make the parts of a store above what recovery has filled; `begin` begins its journal.
+        """Make the parts of a store from those that recovery has filled; `begin` begins the journal.
 
-        reads: what the index reads its rows with. sync_mark: that of the new epoch. now: in monotonic seconds.
+        reads: reads the rows of the index. sync_mark: has the new epoch. now: in monotonic seconds.
         """
         self._disk, self._state_lock, self._clock = environment.disk, environment.state_lock, environment.clock
         self._options, self._store_id = options, store_id
         self._journaled, self._reads, self._sync_mark = journaled, reads, sync_mark
         self._locks = StoreLocks(OwnedLock(), environment.state_lock)
         self._is_closing = self._is_ended = False
-        # The time by which messages are due and expire: it never goes back.
+        # Says when messages are due and expire. It never goes back.
         self.steady_clock = steady_clock
         self.metadata_store, self.index = journaled.metadata, journaled.index
         self.subscriptions, self.branches = journaled.subscriptions, journaled.branches
@@ -280,7 +280,7 @@ class DirectoryStore:
         """
         self.journal.sizes.update(recovered.sizes)
         epoch = recovered.epoch + 1
-        # Do this before the first record of the epoch: after a crash from here on, no epoch may be used twice.
+        # The marker comes before the first record of the epoch, so that no crash lets an open use the epoch again.
         write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, recovered.end, is_clean=False))
         self._destinations_file.remove()
         with self._state_lock:
@@ -296,9 +296,9 @@ class DirectoryStore:
         self.message_store.checkpoint()
 
     def abandon(self) -> None:
-        """Close the files as they are, because what should use this store could not be made.
+        """Close the files as they are, because the layers above could not be made.
 
-        The next open finds what a kill would leave.
+        The next open finds the same as after a kill.
         """
         self._is_ended = True
         self._close_files()
@@ -308,7 +308,7 @@ class DirectoryStore:
 
         A second call does nothing.
 
-        If an earlier close was interrupted, this one closes the files and the next open does the rest.
+        After a close that was interrupted, this one only closes the files, and the next open recovers as after a kill.
         """
         if self._is_ended:
             return
@@ -316,23 +316,27 @@ class DirectoryStore:
         self.message_store.begin_closing()
         try:
             if is_first and self.journal.failure is None:
-                with self._state_lock:
-                    fullness = self.journal.fullness
-                    if not fullness.is_out_of_space:  # on a full disk the next open needs the remaining space
-                        fullness.reserve.close()
-                self.journal.files.sync_names()
-                self.message_store.checkpoint(is_closing=True)
-                self._write_last_destinations()
-                self._sync_mark.sync()
-                self._close_files()  # the marker may find no descriptor but theirs
-                leave_shutdown_marker(
-                    self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, is_clean=True)
-                )
+                self._end_cleanly()
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
             self._close_files()
             self._is_ended = True
+
+    def _end_cleanly(self) -> None:
+        """Write a checkpoint, seal the newest data log, close the files, and leave the marker of a clean shutdown."""
+        with self._state_lock:
+            fullness = self.journal.fullness
+            if not fullness.is_out_of_space:  # on a full disk the next open needs the remaining space
+                fullness.reserve.close()
+        self.journal.files.sync_names()
+        self.message_store.checkpoint(is_closing=True)
+        self._write_last_destinations()
+        self._sync_mark.sync()
+        self._close_files()  # first, because the marker may need one of their descriptors
+        leave_shutdown_marker(
+            self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, is_clean=True)
+        )
 
     def _close_files(self) -> None:
         """Close journal, sync mark and index. A second call does nothing.

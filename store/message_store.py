@@ -1,9 +1,9 @@
-"""The message store: adds, acknowledges and reads messages, and counts what a checkpoint is due for.
+"""The message store: adds, acknowledges and reads messages, and counts the added ones towards the next checkpoint.
 
-The state lock guards both the journal's appends and the index. It is "the lock" of the methods here that say what they
-require; the checkpoint lock and the sync lock are named. A message survives a kill once `add` has returned; where every
-message waits for a sync anyway, the journal may write it with that sync only. It survives a power cut once the journal
-is synced up to `Journal.end`, read after that. recovery/recovery.py describes what a crash leaves.
+The state lock guards the journal's appends and the index. A method that says "Requires: the lock." means the state
+lock; other locks are named. A message survives a kill once `add` has returned. With sync "always" the journal may write
+a single message only before the next sync, and the message survives from then on. It survives a power cut once the
+journal is synced up to the `Journal.end` that is read after `add`. recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .writers.discard_writer import DiscardWriter
 
 
 class MessageStore:
-    """The messages of an open store, of all destinations. DirectoryStore makes it."""
+    """The messages of all destinations of an open store. DirectoryStore makes it."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class MessageStore:
         self._is_closed = False
         # Finds the messages whose time has come.
         self.due_times = due_times
-        # The first of the three locks. Whoever holds it knows that no checkpoint, cleanup or relocation is under way.
+        # The first of the three locks. While a thread holds it, no other checkpoints, cleans up or relocates.
         self.checkpoint_lock = locks.checkpoint
-        # The second of the three locks. Its holder knows that no sync is under way.
+        # The second of the three locks. While a thread holds it, no other syncs.
         self.sync_lock = journal.sync_lock
 
     # ------------------------------------------------------------------ messages
@@ -76,8 +76,7 @@ class MessageStore:
     def add(self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, flags: int = 0) -> int:
         """Append one message; return its sequence. Raises Closed, StoreFull or StoreFailed. Requires: the lock.
 
-        A message that no subscription receives is discarded: it has a sequence, and is not stored. flags: of its
-        record.
+        A message to a topic without subscriptions gets a sequence, and is not stored. flags: those of the record.
         """
         if lane.is_unread:
             return self._discard_writer.discard(lane, 1, len(properties) + len(body))
@@ -96,9 +95,9 @@ class MessageStore:
     def add_expiring(
         self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, expires_at: int
     ) -> int:
-        """Add one message that expires, and otherwise as `add` does. Its properties must say the same time.
+        """Add one message that expires, otherwise as `add` does. Requires: the lock.
 
-        Requires: the lock.
+        expires_at: the time that its properties say, too.
         """
         try:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
@@ -124,9 +123,11 @@ class MessageStore:
     ) -> int:
         """Append messages as one record, all or nothing; return the first sequence.
 
-        times: those of each message, as its properties say, if any message has times. identities: those of messages
-            with an id of their own; message and id are in one record, so a crash can't separate them. lengths: those
-            of the contents, if the caller has them. flags: those of the record.
+        times: the times of each message, as its properties say them; empty: no message has any.
+        identities: the ids of those messages that have one. Message and id are in one record, so no crash separates
+            them.
+        lengths: the lengths of the contents, if the caller has them.
+        flags: those of the record.
 
         Requires: the lock; at most lane.slice_capacity and SLICE_MESSAGES_MAX messages. Raises Closed or StoreFull
         (nothing is stored), or StoreFailed.
@@ -154,8 +155,9 @@ class MessageStore:
             raise
 
     def count_adds(self, messages: int) -> None:
-        """Count messages that other parts have written, such as transactions, towards the next checkpoint. Requires:
-        the lock.
+        """Count messages that other parts have written, such as transactions, towards the next checkpoint.
+
+        Requires: the lock.
         """
         self._checkpoint_need.adds += messages
 
@@ -193,7 +195,7 @@ class MessageStore:
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Return (messages in order, [(sequence, problem)] for messages that can't be read). Requires: no lock.
 
-        judge: messages that it does not want are left out; None: all are wanted.
+        judge: says which messages are wanted; the others are left out. None: all are wanted.
         """
         return read_regions(regions, judge)
 
@@ -209,8 +211,8 @@ class MessageStore:
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
         """Copy a pending message that does not verify to the quarantine, and acknowledge it. Requires: no lock.
 
-        False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
-        quarantine is full. Nothing has changed then.
+        False: nothing has changed. The message is settled already, or can be read after all; or the disk failed to read
+        it, which may pass; or the quarantine is full.
         """
         with self._state_lock, self._journal.all_or_broken:
             if not lane.is_pending(sequence):
@@ -224,7 +226,7 @@ class MessageStore:
     def next_candidate(
         self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
     ) -> Candidate | None:
-        """Return where the next message may be that a selector matches; see Fingerprints. Requires: the lock."""
+        """Return the next block in which a selector may match a message; see Fingerprints. Requires: the lock."""
         return self._index.fingerprints.next_candidate(lane, names, sequence, may_match)
 
     def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
@@ -232,14 +234,13 @@ class MessageStore:
         self._index.fingerprints.examined(lane, survey)
 
     def make_fingerprint_room(self) -> None:
-        """Checkpoint if RAM may have no room for the fingerprints of one more block, so that none are made in vain.
+        """Checkpoint if RAM may have no room for the fingerprints of one more block. Requires: no lock.
 
-        If a checkpoint would not keep them, or the last one ended but a moment ago, this leaves the next one to others.
-        Requires: no lock.
+        Do nothing if a checkpoint would not store fingerprints, or if the last one has only just ended.
         """
         checkpointer = self._checkpointer
         if self._index.fingerprints.is_full and checkpointer.keeps_fingerprints and checkpointer.is_rested:
-            with suppress(Closed):  # a scan of another thread may end after the store
+            with suppress(Closed):  # another thread may close the store while this one scans
                 self.checkpoint()
 
     # ------------------------------------------------------------------ lanes
@@ -249,7 +250,7 @@ class MessageStore:
         return self._index.ensure_lane(destination_number, priority)
 
     def lanes(self) -> list[DestinationLane]:
-        """Return the lanes that are not put away. Requires: the lock."""
+        """Return the lanes that are objects. Requires: the lock."""
         return list(self._index.lanes.values())
 
     def shrink_to_row(self, lane_number: int) -> None:
@@ -269,9 +270,9 @@ class MessageStore:
 
     @contextmanager
     def accepting_replacements(self) -> Iterator[None]:
-        """Let records in the block use the reserve, because they replace messages, as a dead letter does.
+        """Let records in the block use the reserve, because they replace other messages, as dead letters do.
 
-        Requires: the lock throughout.
+        Requires: the lock during the whole block.
         """
         with self._fullness.accepting_replacements(), self._journal.all_or_broken:
             yield
@@ -283,7 +284,7 @@ class MessageStore:
 
     @property
     def is_full(self) -> bool:
-        """Whether sends are refused: the disk has only the reserve left, or a send met store_limit and still would."""
+        """Whether sends are refused: the disk has only the reserve left, or store_limit refused a send."""
         return self._fullness.refuses_messages
 
     @property
@@ -298,9 +299,7 @@ class MessageStore:
 
     @property
     def is_index_crowded(self) -> bool:
-        """Whether the index holds as many changed blocks as it may, so that a checkpoint must come before further
-        changes.
-        """
+        """Whether so many blocks of the index are dirty that a checkpoint must come before further changes."""
         return self._index.is_crowded
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
@@ -315,7 +314,7 @@ class MessageStore:
         return is_stored
 
     def require_index_room(self, blocks: int) -> None:
-        """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room.
+        """Make sure that `blocks` more blocks of the index may become dirty. StoreFull: a checkpoint found no room.
 
         Requires: no lock.
         """

@@ -1,11 +1,11 @@
-"""The quarantine: data logs and damaged bytes that cannot be used, so that somebody can examine them.
+"""The quarantine: data logs and damaged bytes that can't be used, so that somebody can examine them.
 
-Data logs and parts are bounded each by itself. Of data logs the newest are kept, and a warning names each that is
-deleted for them. Once there is the maximum of parts, no part is added: the damaged bytes of a message stay where they
-are, and a repair says of how many bytes there is no copy.
+It has at most DATA_LOGS_MAX data logs, and at most PARTS_MAX *parts*, which are copies of damaged bytes. The newest
+data logs are kept, and a warning names each older one that is deleted for them. If there are PARTS_MAX parts, none is
+added: the damaged bytes of a message stay where they are, and a repair reports of how many bytes there is no copy.
 
-Nothing here is served again: opening reads the names of data logs, and a repair compares a part of the same name.
-Delete the quarantine at any time.
+Nothing here is served again. Opening reads only the names of data logs, and a repair compares a part with the bytes
+that it would copy under the same name. Delete the quarantine at any time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PART_BYTES_MAX: Final = 1 << 20
 PARTS_MAX: Final = 64
 
 _UNFINISHED: Final = ".part"
-"""Ends the name of a copy that is not complete yet. One that a crash leaves takes no place of a part, and is made again
-with the same damage.
+"""Ends the name of a copy that is not complete yet. If a crash leaves one, it does not count as a part, and is made
+again when the same damage is met.
 """
 
 
@@ -40,7 +40,7 @@ def quarantined_data_logs(disk: Disk) -> list[int]:
 
 
 def data_logs_kept_of(disk: Disk, added: Iterable[int]) -> set[int]:
-    """Return which of these data logs the quarantine will have once all of them were put there."""
+    """Return which of these data logs will be left in the quarantine after all of them were moved there."""
     there = set(quarantined_data_logs(disk))
     return set(sorted(there.union(added))[-DATA_LOGS_MAX:]) - there
 
@@ -48,8 +48,9 @@ def data_logs_kept_of(disk: Disk, added: Iterable[int]) -> set[int]:
 def quarantine_data_log(disk: Disk, data_log: int) -> None:
     """Move a data log out of the journal into the quarantine, durable on return.
 
-    If there are more than DATA_LOGS_MAX then, the oldest is deleted, and a warning names it. If one of that id is there
-    already, it stays, and the other is deleted: a repair has put that one in its place, without its messages.
+    If it has more than DATA_LOGS_MAX then, the oldest is deleted, and a warning names it. If it has a data log of that
+    id already, this one stays, and the one in the journal is deleted: it is the one with which a repair replaced it,
+    without messages.
     """
     disk.make_directory(QUARANTINE)
     if disk.exists(_data_log_name_here(data_log)):

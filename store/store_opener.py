@@ -1,7 +1,7 @@
 """Opening a store: recover its directory, begin a new data log, and return a DirectoryStore that is whole.
 
-recovery/recovery.py describes what a crash leaves. If anything fails on the way, what was opened is closed again, and
-the next attempt finds what this one found.
+recovery/recovery.py describes what a crash leaves. If an open fails, it closes what it has opened, and the next attempt
+finds the same directory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Opening:
             environment.archive.prepare(self._store_id)
 
     def run(self) -> tuple[DirectoryStore, RecoveryReport]:
-        """Return the open store. If this fails, close the files: the next attempt may need their descriptors."""
+        """Return the open store. If this fails, it closes the files: the next attempt may need their descriptors."""
         metadata = self._environment.metadata(self._store_id)
         try:
             reads = IndexReads(metadata)
@@ -128,7 +128,7 @@ class _Opening:
         environment = self._environment
         steady_clock = SteadyClock(environment.clock.time_ms, environment.clock.monotonic)
         steady_clock.advance_to(journaled.index.latest_ms)
-        # From here on no epoch may be used twice, whatever a crash leaves: the sync mark is of the new one.
+        # The sync mark has the new epoch. From here on a crash must not let an open use that epoch again.
         sync_mark = SyncMark(environment.disk, self._store_id, recovered.epoch + 1)
         try:
             return DirectoryStore(

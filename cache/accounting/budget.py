@@ -1,10 +1,12 @@
 """Budget: one ledger of charges for all memory that messages take, and its hard limit.
 
-Every holder reserves before it takes memory and releases after it has freed it. So `held_bytes <= limit_bytes` holds at
-every moment. A guarantee is a part of the limit that only its holder may use; it lets acks and the index never wait for
-memory. If the limit is lowered below what is held, `approach_target` lets it fall as far as memory was released: no
-charge above the target is admitted meanwhile, and the limit is never below what is held and guaranteed. A Quota bounds
-what some holders have together, and keeps a part of the limit for them.
+Every holder reserves before it takes memory, and releases after it has freed it. So `held_bytes <= limit_bytes` holds
+at every moment.
+
+- A *guarantee* is a part of the limit that only its holder may use. So acks and the index never wait for memory.
+- A *quota* bounds what some holders have together, and keeps a part of the limit for them.
+- If the limit is lowered below what is held, it falls as memory is released (`approach_target`). Meanwhile no charge
+  above the target is admitted, and the limit is never below what is held and guaranteed.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ SPARE_BYTES: Final = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ShareStatistics:
-    """What destinations of a pattern with `memory_share` or `memory_reserve` hold together, in bytes."""
+    """The memory of the destinations of a pattern with `memory_share` or `memory_reserve`, in bytes."""
 
     held_bytes: int
-    """Bytes of direct messages, caches, deliveries in flight, and of what is known of non-persistent messages where
-    nothing but the reserve had room for it.
+    """Bytes of direct messages, caches and deliveries in flight. Also those of lanes of non-persistent messages, where
+    only the reserve had room.
     """
     share_bytes: int
     """Most that they may hold, apart from references of 384 bytes that progress needs."""
@@ -47,7 +49,7 @@ class Holder:
         budget = self._budget
         held_bytes = budget.held_bytes + charge_bytes
         if self._guaranteed_bytes:
-            # The part that the guarantee covers was set aside before.
+            # The part of the charge that the guarantee covers was set aside before.
             covered = min(max(self._guaranteed_bytes - self.held_bytes, 0), charge_bytes)
             if covered < charge_bytes and held_bytes > budget.ceiling_bytes + covered:
                 return False
@@ -63,7 +65,7 @@ class Holder:
     def reserve_for_progress(self, charge_bytes: int) -> bool:
         """Charge the bytes if they fit under a falling limit, even above its target. Return whether they fit.
 
-        Use it for the few bytes without which memory could not be freed. Requires: the holder has no guarantee.
+        Use it for the few bytes without which no memory could be freed. Requires: the holder has no guarantee.
         """
         budget = self._budget
         if budget.committed_bytes + charge_bytes > budget.limit_bytes:
@@ -74,7 +76,7 @@ class Holder:
         return True
 
     def reserve_beside_quotas(self, charge_bytes: int) -> bool:
-        """Charge the bytes as reserve_for_progress does, but take nothing that quotas keep. Return whether they fit."""
+        """Charge the bytes as reserve_for_progress does, but leave what quotas keep. Return whether they fit."""
         budget = self._budget
         taken_bytes = budget.committed_bytes + budget.kept_bytes
         return taken_bytes + charge_bytes <= budget.limit_bytes and self.reserve_for_progress(charge_bytes)
@@ -82,8 +84,8 @@ class Holder:
     def reserve_released(self, charge_bytes: int) -> bool:
         """Charge bytes that another holder has just released: try reserve, then reserve_for_progress.
 
-        Memory that only changes its holder finds room. This is refused only if less was released since the limit was
-        last lowered. Requires: the holder has no guarantee.
+        Memory that only changes its holder always finds room, unless less was released since the limit was last
+        lowered. Requires: the holder has no guarantee.
         """
         return self.reserve(charge_bytes) or self.reserve_for_progress(charge_bytes)
 
@@ -99,7 +101,7 @@ class Holder:
                 budget.ceiling_bytes -= min(unused, charge_bytes)
 
     def hand_over(self, to: Holder, charge_bytes: int) -> None:
-        """Give the ownership of the same memory to another holder. Requires: neither has a guarantee."""
+        """Let another holder have a charge, because the memory belongs to it now. Requires: neither has a guarantee."""
         self.held_bytes -= charge_bytes
         to.take_over(charge_bytes)
 
@@ -117,7 +119,7 @@ class Holder:
         return self._guaranteed_bytes
 
     def guarantee(self, guaranteed_bytes: int) -> bool:
-        """Set the guarantee. Return False, and change nothing, if others hold the memory that it would take."""
+        """Set the guarantee. Return False, and change nothing, if others hold the memory for it."""
         unused = max(guaranteed_bytes - self.held_bytes, 0)
         more = unused - max(self._guaranteed_bytes - self.held_bytes, 0)
         if more > 0 and self._budget.free_bytes < more:
@@ -131,9 +133,9 @@ class Holder:
 class Quota:
     """The most that some holders may have together, and the part of the limit that is kept for them.
 
-    The kept part yields to memory that only changes its holder (`reserve_released`) and to progress
-    (`reserve_for_progress`), because a message that leaves one of these holders must find a place. What is left of it
-    stays for the holders. The state lock guards it.
+    Two kinds of charges may use the kept part: of memory that only changes its holder (`reserve_released`), and for
+    progress (`reserve_for_progress`), because a message that leaves one of these holders must find a place. The state
+    lock guards it.
     """
 
     __slots__ = ("name", "held_bytes", "share_bytes", "reserve_bytes", "_budget")
@@ -170,7 +172,7 @@ class Quota:
         )
 
     def grow(self, charge_bytes: int) -> None:
-        """Note that a holder has so many more bytes."""
+        """Note that a holder has `charge_bytes` more, or fewer if negative."""
         before = self.unused_bytes
         self.held_bytes += charge_bytes
         self._keep(self.unused_bytes - before)
@@ -230,7 +232,7 @@ class QuotaHolder(Holder):
 
 
 class Budget:
-    """The ledger. `ceiling_bytes` is the target of the limit, less memory that is guaranteed or kept and not used."""
+    """The ledger. `ceiling_bytes` is the target of the limit, less unused memory that is guaranteed or kept."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -282,7 +284,7 @@ class Budget:
         return self.held_bytes + self.target_bytes - self.ceiling_bytes - self.kept_bytes
 
     def resize(self, limit_bytes: int) -> None:
-        """Set the limit. It holds at once, or as soon as enough is released. No charge above it is admitted."""
+        """Set the limit. It holds at once, or once enough memory is released. No charge above it is admitted."""
         self.ceiling_bytes += limit_bytes - self.target_bytes
         self.target_bytes = limit_bytes
         self.approach_target()

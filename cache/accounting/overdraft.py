@@ -1,10 +1,11 @@
 """Overdraft: charges that can't be refused, and charges that last until the last reference to an object is dropped.
 
-Something that is made in any case, such as a list for a message on its way, is charged if there is room. Otherwise its
-charge is *owed*. What is owed is charged together, by the first `pay_owed` that finds room for all of it: each release
-calls it, and so does the measuring once a second. Nothing waits for that, so a later charge that fits comes first. An
-object that the library has finished with but a host still refers to, such as the state of a closed queue, has a
-LastingCharge, which ends with the object.
+Some objects are made in any case, such as a list for a message on its way. They are charged if there is room; otherwise
+their charge is *owed*. The first `pay_owed` that finds room for all owed charges charges them together. Each release
+calls it, and the engine once a second. Nothing waits for it, so a later charge that fits comes before owed ones.
+
+A host may still refer to an object that the library has finished with, such as the state of a closed queue. Such an
+object has a LastingCharge, which ends with the object.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class LastingCharge:
 
 
 class Overdraft:
-    """The charges of a holder, and what it owes. The state lock guards it; every method requires it held."""
+    """The charges of a holder, and the charges that it owes. Every method requires the state lock."""
 
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
@@ -40,12 +41,12 @@ class Overdraft:
         self._lasting_bytes = 0
 
     def release_ended(self) -> int:
-        """Release lasting charges that have ended; return the sum of the others."""
+        """Release lasting charges that have ended; return the sum of those that have not."""
         self.pay_owed()
         return self._lasting_bytes
 
     def charge(self, charge_bytes: int) -> None:
-        """Charge now if there is room; else owe it. What is owed already does not come first."""
+        """Charge now if there is room; otherwise owe the charge. Charges that are owed already do not come first."""
         if not self.holder.reserve(charge_bytes):
             self.owed_bytes += charge_bytes
 
@@ -66,7 +67,7 @@ class Overdraft:
         return lasting
 
     def pay_owed(self) -> None:
-        """Release the lasting charges that have ended, and charge what is owed if there is room for all of it now."""
+        """Release lasting charges that have ended. Charge all that is owed, if there is room for all of it."""
         while self._ended:
             charge_bytes = self._ended.popleft()
             self._lasting_bytes -= charge_bytes

@@ -1,7 +1,7 @@
 """Shares: how one memory limit is divided among lists, caches and the rest.
 
-The rules are here, as pure functions, so that a curve or a plan can apply them to limits that are not in use. Four
-bounds are elsewhere: the index cache without a setting (`index_cache_bytes` of dispatch/config/settings.py), the fixed
+The rules are pure functions, so that a curve or a plan can apply them to limits that are not in use. Four bounds are
+elsewhere: the index cache without a setting (`index_cache_bytes` of dispatch/config/settings.py), the fixed
 parts (dispatch/config/memory_plan.py), messages that halt their groups (dispatch/core/memory, MessageGroupMemory), and
 lists that read beside others of their topic (dispatch/topics/state/shared_reading.py).
 """
@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import Final
 
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
-"""Most of the limit that the HeadQueueCache may hold: it serves consumers that arrive, which is rare."""
+"""Largest share of the limit for the HeadQueueCache. It is small because consumers arrive rarely."""
 PENDING_CACHE_SHARE: Final = 1.0
-"""Most that the PendingCache may hold of what the fixed parts leave: all of it, because what is unused otherwise spares
-reads. Less, and messages are read that would have fitted."""
+"""Largest share of what the fixed parts leave for the PendingCache: all of it, because each message in it spares a
+read.
+"""
 DISPATCH_AREA_SHARE: Final = 0.5
 """Largest share of what the fixed parts leave for bodies in flight.
 
@@ -26,7 +27,7 @@ Beyond it deliveries are lazy, so every message stays deliverable.
 IN_FLIGHT_SHARE: Final = 0.75
 """Largest share of what the fixed parts leave for deliveries in flight, including lazy ones.
 
-Beyond it a consumer that holds a delivery gets no other, so that a consumer that holds none always gets one.
+Beyond it, a consumer that holds a delivery gets no other. So a consumer that holds none always gets one.
 """
 DESTINATIONS_SHARE: Final = 0.5
 """Largest share of what the fixed parts leave for destinations and subscriptions, and the same for consumers."""
@@ -35,29 +36,30 @@ EXISTING_SHARE: Final = 0.875
 TARGET_LISTS_SHARE: Final = 0.375
 """Part of the limit that the high watermarks of all TargetLists add up to."""
 READ_AHEAD_SHARE_MIN: Final = 0.5
-"""Part of its high watermark to which reads fill a TargetList where memory is short. What is read is read once anyway,
-and takes room from arrivals, which need no read as long as they find some."""
+"""Part of its high watermark to which reads fill a TargetList if memory is short. Filling it further would spare no
+read, and would take room from arrivals, which need no read at all if they find room.
+"""
 READ_AHEAD_STEPS: Final = 8
-"""The part to which reads fill a list comes in so many steps, so that a few bytes of fixed parts change nothing."""
+"""The part to which reads fill a list is rounded to such steps, so that a few bytes of fixed parts do not change it."""
 LOW_WATERMARK_SHARE: Final = 0.5
 """The loader is called when this part of what is read ahead for a TargetList is left."""
 LARGE_MESSAGE_SHARE: Final = 0.125
 """A message above this share of the limit is never loaded ahead: its delivery reads the body on demand."""
 
 CURVE_SHARE: Final = 1 / 64
-"""Largest share of the limit for the live curve and what it knows of lists."""
+"""Largest share of the limit for the live curve and its figures of lists."""
 SPILL_BUFFER_SHARE: Final = 1 / 16
 """Share of the limit that the SpillBuffer holds before it writes batches that are not full."""
 DUPLICATES_SHARE: Final = 1 / 16
 """Largest share of the limit for the ids of deduplication."""
 SPILL_ROOM_SHARE: Final = 1 / 64
-"""Share of the limit that is reclaimed at a time for non-persistent messages that find no room."""
+"""Share of the limit that is reclaimed at a time if non-persistent messages find no room."""
 LOAD_SHARE: Final = 1 / 16
 """Largest share of the limit for one load."""
 RESERVED_SHARE_MAX: Final = 0.5
-"""Largest share of what the fixed parts leave for all reserves together; everybody else needs the rest."""
+"""Largest share of what the fixed parts leave for all reserves together. All other destinations need the rest."""
 LOAD_BYTES_MAX: Final = 1 << 20
-"""Most bytes of a load. With more, its fixed costs (locks, hand-overs between threads) would not fall any further."""
+"""Most bytes of a load. More would not lower its fixed costs (locks, hand-overs between threads) any further."""
 
 SUPPLY_SECONDS: Final = 4.0
 """Seconds for which a full TargetList supplies its consumers."""
@@ -68,10 +70,10 @@ BYTES_PER_SECOND_MIN: Final = 1024.0
 HIGH_WATERMARK_BYTES_MIN: Final = 256 * 1024
 """The least high watermark of a slow list, unless its fair share is less."""
 READ_AHEAD_BYTES_MIN: Final = 32 * 1024
-"""Reads fill a list at least so far, unless its high watermark is less: a read brings several messages."""
+"""Reads fill a list at least so far, unless its high watermark is less, because one read brings several messages."""
 NEAR_WATERMARKS: Final = 2
-"""With at most so many fair shares of a list pending, arrivals behind a gap are kept: the list comes to them before
-long."""
+"""If at most so many fair shares of a list are pending, arrivals behind a gap are kept, because the list comes to them
+soon."""
 
 
 def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float | None) -> int:
@@ -101,7 +103,7 @@ def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int
 
 
 def read_ahead_share(limit_bytes: int, available_bytes: int) -> float:
-    """Return the part of its high watermark to which reads fill a list: together no more than full lists leave."""
+    """Return the part of its high watermark to which reads fill a list, so that lists filled by arrivals still fit."""
     lists_bytes = limit_bytes * TARGET_LISTS_SHARE
     share = round((available_bytes - lists_bytes) / lists_bytes * READ_AHEAD_STEPS) / READ_AHEAD_STEPS
     return min(max(share, READ_AHEAD_SHARE_MIN), 1.0)
@@ -116,8 +118,9 @@ def read_ahead_bytes(watermark_bytes: int, share: float) -> int:
 def near_bytes(fair_bytes: int, watermark_bytes: int) -> int:
     """Return how much may wait for a list with this high watermark while arrivals behind a gap are kept for it.
 
-    fair_bytes: the watermark that a list gets which was not measured yet. That of a slow list is lower; what waits for
-    it fits RAM all the same, where the other lists leave so much.
+    fair_bytes: the high watermark of a list whose consumers were not measured yet. That of a slow list is lower, but
+    its
+        waiting messages fit into RAM all the same, if the other lists leave so much.
     """
     return NEAR_WATERMARKS * max(fair_bytes, watermark_bytes)
 
@@ -142,12 +145,12 @@ class Shares:
     metadata_bytes: int
     """RAM of the metadata store, charged as a whole."""
     available_bytes: int
-    """What the fixed parts leave of the limit."""
+    """Bytes that the fixed parts leave of the limit."""
     head_queue_cache_bytes: int
     pending_cache_share: float
     """Most that a PendingCache may hold of what fixed parts and reserves leave to its destinations."""
     read_ahead_share: float
-    """Part of its high watermark to which reads fill a list. Arrivals, and what the caches have, fill it whole."""
+    """Part of its high watermark to which reads fill a list. Arrivals and messages from caches fill it whole."""
     dispatch_bytes_max: int
     in_flight_bytes_max: int
     large_message_bytes: int
@@ -160,7 +163,7 @@ class Shares:
     """Maximum for destinations and consumers together."""
     curve_bytes: int
     reserved_bytes: int
-    """What is kept for destinations with a reserve. The bounds of lists and caches are computed from the rest."""
+    """Bytes that are kept for destinations with a reserve. The bounds of lists and caches are parts of the rest."""
     quotas: Mapping[str, QuotaBytes] = field(default_factory=dict)
     """Quotas by pattern of destinations."""
 

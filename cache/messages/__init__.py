@@ -1,4 +1,4 @@
-"""Messages in RAM beside the lists: which of them are kept, who pays, and which leave first.
+"""Messages in RAM beside the lists: which are kept, which holder is charged for them, and which leave first.
 
 Read `message_cache.py` first, the base of both caches, then `pending_cache.py` and `head_queue_cache.py`.
 `message_memory.py` is the memory that the messages of a destination are charged to, with its caches;

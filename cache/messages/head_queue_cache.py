@@ -1,8 +1,8 @@
 """HeadQueueCache: the first messages of queues without a consumer, for consumers and browsers that will come.
 
-It is a bounded FIFO that keeps the oldest messages. A message that arrives when it is full is not kept here, and the
-message that came last is given back first. It fills while a queue has no consumer, and from the journal after
-an open. It shrinks to nothing as deliveries take over. Of the caches it gives memory back first.
+It is a bounded FIFO that keeps the oldest messages. A message that arrives when the cache is full is not kept. When
+memory is needed, the message that came last is given back first, and this cache gives before the PendingCache. It fills
+while a queue has no consumer, and from the journal after an open. It becomes empty as consumers take the messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class HeadQueueCache(MessageCache):
         self._stopped_lanes: set[int] = set()
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message if it continues the head. After a message that did not fit, later ones would leave a gap."""
+        """Keep the message if it continues the head. After one that did not fit, keep none: there would be a gap."""
         if lane_number in self._stopped_lanes:
             return False
         charge = charge_of(message)
@@ -37,7 +37,7 @@ class HeadQueueCache(MessageCache):
 
     @property
     def stopped(self) -> tuple[int, ...]:
-        """Lanes with messages behind the head that only the journal has. O(those lanes)."""
+        """Lanes with messages behind the head that only the journal has. O(their number)."""
         return tuple(self._stopped_lanes)
 
     def fill(self, lane_number: int, message: StoredMessage) -> bool:
@@ -46,11 +46,11 @@ class HeadQueueCache(MessageCache):
         return charge <= self.room_bytes and self._keep(lane_number, message, charge)
 
     def is_stopped(self, lane_number: int) -> bool:
-        """Return whether no more messages of the lane are taken: some behind its head are only in the journal."""
+        """Return whether `put` takes no more messages of the lane: those behind its head are only in the journal."""
         return lane_number in self._stopped_lanes
 
     def stop(self, lane_number: int) -> None:
-        """Take no more messages of the lane: its next one is not in RAM, so a later one would leave a gap."""
+        """Take no more messages of the lane: its next message is not in RAM, so a later one would leave a gap."""
         self._stopped_lanes.add(lane_number)
 
     def reopen(self, lane_number: int) -> None:

@@ -1,7 +1,7 @@
 """HeldMessages: messages of many lanes in RAM, found by sequence and charged to one holder.
 
-This is the common part of the two caches and the SpillBuffer: messages are found, taken out and forgotten. Each of them
-decides itself how messages come in, and which leave when memory is needed.
+This is the common part of the two caches and the SpillBuffer: messages are found, taken out and forgotten. Each of the
+three decides how messages come in, and which leave when memory is needed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class HeldMessages:
     """Messages by (lane number, sequence). The state lock guards it. O(1) unless a method says otherwise."""
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
-        """Make it empty. share_bytes: most bytes that it should hold."""
+        """Make it empty. share_bytes: most bytes of messages that it should hold."""
         self.holder = holder
         self._share_bytes = share_bytes
         # Only lanes with messages. The messages of a lane are in the order in which they came here.
         self._lanes: dict[int, dict[int, StoredMessage]] = {}
         self._lanes_by_amount = LanesByAmount(self._amount_of)
-        # Number of messages that a load or a browser found here and did not have to read.
+        # How many messages loads and browsers found here, so that they did not have to read them.
         self.served = 0
 
     @property
@@ -58,7 +58,7 @@ class HeldMessages:
     def may_have(self, lane_number: int, last: int) -> bool:
         """Return whether messages of the lane up to `last` may be here: true if any message of the lane is here.
 
-        The SpillBuffer knows more, the lowest sequence of each lane.
+        The SpillBuffer compares `last` with the lowest sequence of the lane.
         """
         return bool(self._lanes.get(lane_number))
 
@@ -73,7 +73,7 @@ class HeldMessages:
             self.take(lane_number, sequence)
 
     def _messages_for(self, lane_number: int) -> dict[int, StoredMessage]:
-        """Return messages that contain all of the lane."""
+        """Return the messages among which all messages of the lane are."""
         return self._lanes.get(lane_number, {})
 
     def discard_lane(self, lane_number: int) -> None:
@@ -89,7 +89,7 @@ class HeldMessages:
         self._lanes_by_amount.forget(lane_number)
 
     def _amount_of(self, lane_number: int) -> int:
-        """Return how much a lane has, to choose the one that gives first."""
+        """Return how much a lane has, for choosing the lane that gives memory back first."""
         return len(self._lanes[lane_number])
 
     def audit(self) -> int:

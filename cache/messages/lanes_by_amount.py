@@ -1,8 +1,8 @@
 """LanesByAmount: find the lane that has most, without examining all lanes.
 
-Lanes are in classes by the power of two that they have reached. A lane moves up when it reaches the next power, which
-is rare. When it shrinks, it stays in its class until the fullest lane is asked for. So a lane costs nothing per
-message, and one or two dict entries while it has any.
+Lanes are in classes by the highest power of two that their amount has reached. A lane moves up when it reaches the next
+power, which is rare. A lane that shrinks stays in its class until somebody asks for the fullest lane. So a lane costs
+nothing per message, and one or two dict entries while it has messages.
 """
 
 from __future__ import annotations

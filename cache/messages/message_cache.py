@@ -1,4 +1,4 @@
-"""MessageCache: messages of many lanes, the newest of which are given back when memory is needed.
+"""MessageCache: messages of many lanes in RAM. The newest ones are given back when memory is needed.
 
 It is the base of the HeadQueueCache and the PendingCache. After a crash, persistent messages are read from the journal
 again.
@@ -18,9 +18,10 @@ from ..accounting.charge import charge_of
 from .held_messages import HeldMessages
 
 WORTH_BYTES: Final = 32 * 1024
-"""Least charge that is written to tmp-storage at a time, if there is so much.
+"""Least charge of the messages that are given to a keeper at a time, if there are so many.
 
-If a few small messages are written by themselves, their places take more memory than the write frees.
+The keeper writes them to tmp-storage. If it wrote only a few small messages, their places would take more memory than
+the write frees.
 """
 
 
@@ -47,23 +48,25 @@ def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
 
 
 class MessageCache(HeldMessages):
-    """Messages that may leave whenever memory is needed: a keeper gets those that are nowhere else.
+    """Messages that may leave whenever memory is needed. A lane whose messages may be nowhere else has a *keeper* for
+    them.
 
-    The state lock guards it.
+    The messages of each lane are in the order in which they came here. The one that came last leaves first, because
+    most often it is the farthest from being consumed. Only a message that a list gave back here is nearer: it leaves
+    too early, and is read again.
 
-    The messages of each lane are in the order in which they came here. The one that came last leaves first, because it
-    is mostly the farthest from being consumed. A message that comes here from a list, which gave it back, is not: it
-    leaves too early, and is read again. O(1) unless a method says otherwise.
+    The state lock guards it. O(1) unless a method says otherwise.
     """
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
         """Make it empty. share_bytes: most bytes that it may hold; 0 switches it off."""
         super().__init__(holder, share_bytes)
-        # By lane, the function that takes messages that are given back, for lanes whose messages may be nowhere else.
+        # The keeper of each lane whose messages may be nowhere else: a function that takes messages that are given
+        # back.
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
 
     def register_keeper(self, lane_number: int, keeper: Callable[[list[StoredMessage]], None]) -> None:
-        """Pass messages of a lane that are given back to its keeper, because they may be nowhere else."""
+        """Call the keeper with messages of a lane that are given back, because they may be nowhere else."""
         self.keepers[lane_number] = keeper
 
     def end_lane(self, lane_number: int) -> None:
@@ -90,7 +93,7 @@ class MessageCache(HeldMessages):
         return True
 
     def resize(self, share_bytes: int) -> None:
-        """Set the share; what exceeds it is given back."""
+        """Set the share, and give back messages above it."""
         self._share_bytes = share_bytes
         if self.holder.held_bytes > share_bytes:
             self.give_back(self.holder.held_bytes - share_bytes)
@@ -98,10 +101,10 @@ class MessageCache(HeldMessages):
     def give_back(self, wanted_bytes: int) -> int:
         """Give back at least `wanted_bytes`, if there are so many; return how many. O(messages given back).
 
-        What a keeper takes is charged to that one instead, until it is on disk.
+        A keeper is charged for the messages that it takes, until they are on disk.
 
-        The lane with most messages, or one with more than half as many, gives first, because its messages have the
-        longest way.
+        The lane with most messages, or one with more than half as many, gives first, because its newest messages are
+        farthest from being consumed.
         """
         released = 0
         while released < wanted_bytes:  # messages on their way here are charged already
@@ -127,7 +130,7 @@ class MessageCache(HeldMessages):
         return released
 
     def pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
-        """Take from the messages of a lane the one that leaves first: the one that came last."""
+        """Take out the message of a lane that leaves first: the one that came last."""
         return messages.popitem()[1]
 
     def _gave_back(self, lane_number: int) -> None:
@@ -143,10 +146,9 @@ class MessageCache(HeldMessages):
             self.take(lane_number, first)
 
     def discard_runs(self, lane_number: int, gone: SequenceSet, end: int = BEHIND_ALL) -> None:
-        """Drop the lane's messages that are gone and come before `end`. O(those that are gone, or that are here).
+        """Drop the lane's messages that are in `gone` and come before `end`.
 
-        Of the two it goes through the fewer: all that a lane ever had may be gone, and a cache may have very much. What
-        is gone behind `end` costs nothing.
+        O(sequences in `gone` before `end`, or messages here: whichever are fewer). Either may be very many.
         """
         held = self._lanes.get(lane_number)
         if held is None or not gone or gone.first >= end:

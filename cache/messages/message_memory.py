@@ -20,11 +20,11 @@ from .pending_cache import PendingCache
 class MessageMemory:
     """The memory to which some destinations charge their messages. The state lock guards it.
 
-    An object of this class itself is the common memory, which only the limit bounds. QuotaMemory is that of a pattern.
+    This class itself is the common memory, which only the limit bounds. A QuotaMemory is the memory of one pattern.
     """
 
     is_common = True
-    """Whether no quota bounds it. The path of every message checks only this."""
+    """Whether no quota bounds it. The path of a message asks only this."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class MessageMemory:
         self.pending_cache = pending_cache
         # Pays for the lanes of non-persistent messages where only a reserve has room.
         self.places_holder: Holder | None = None
-        # The high watermark of a list of these destinations that was not measured yet.
+        # The high watermark of a list of these destinations whose consumers were not measured yet.
         self.fair_list_bytes = 0
 
     @property
@@ -49,7 +49,7 @@ class MessageMemory:
 
     @property
     def waiting_bytes_max(self) -> int:
-        """Most bytes that lists and PendingCache could hold together now, beside deliveries, consumers and others."""
+        """Most bytes that lists and PendingCache could hold together now, beside all other holders."""
         pending_cache = self.pending_cache
         could_hold_bytes = self.free_bytes + self.lists_holder.held_bytes + pending_cache.holder.held_bytes
         return max(min(could_hold_bytes, pending_cache.share_bytes), 0)
@@ -76,18 +76,18 @@ class MessageMemory:
 
     @property
     def in_flight_reserves(self) -> tuple[int, int]:
-        """Bytes in flight for which room is kept: of bodies, and in total."""
+        """Bytes that are kept for deliveries in flight: for those with bodies, and for all."""
         return 0, 0
 
     def in_flight_rooms(self, bodies_bytes: int, all_bytes: int) -> tuple[int, int]:
         """Return how many more bytes may be in flight: with bodies, and in total.
 
-        bodies_bytes, all_bytes: what destinations in the common memory may still have.
+        bodies_bytes, all_bytes: the same for destinations in the common memory.
         """
         return bodies_bytes, all_bytes
 
     def resize_caches(self, head_queue_cache_bytes: int, pending_cache_bytes: int) -> None:
-        """Set the bounds of the caches; what exceeds them is given back."""
+        """Set the bounds of the caches, and give back messages above them."""
         self.head_queue_cache.resize(head_queue_cache_bytes)
         self.pending_cache.resize(pending_cache_bytes)
 
@@ -100,9 +100,7 @@ class QuotaMemory(MessageMemory):
     def __init__(
         self, budget: Budget, pattern: str, make_pending_cache: Callable[[Holder, HeadQueueCache], PendingCache]
     ) -> None:
-        """Make the memory of a pattern. make_pending_cache: makes its PendingCache according to the store's memory
-        rule.
-        """
+        """Make the memory of a pattern. make_pending_cache: makes its PendingCache by the store's memory rule."""
         quota = budget.quota(pattern)
         lists = budget.quota_holder(holder_names.TARGET_LISTS, quota)
         dispatch = budget.quota_holder(holder_names.DISPATCH_AREA, quota)
@@ -148,7 +146,7 @@ class QuotaMemory(MessageMemory):
     def resize_own_caches(self, available_bytes: int, pending_cache_share: float) -> None:
         """Bound the caches by the share of the limit.
 
-        available_bytes: what fixed parts and the reserves of others leave. pending_cache_share: see Shares.
+        available_bytes: bytes that the fixed parts and the reserves of others leave. pending_cache_share: see Shares.
         """
         bound_bytes = min(self.quota.share_bytes, available_bytes)
         self.resize_caches(int(bound_bytes * HEAD_QUEUE_CACHE_SHARE), int(bound_bytes * pending_cache_share))

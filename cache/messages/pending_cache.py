@@ -1,8 +1,8 @@
 """PendingCache: messages that overflowed a TargetList, kept in RAM until the loader fetches them.
 
-A persistent message that is given back is still in the journal and is read again; a non-persistent one goes to the
-keeper of its lane. The PendingCache is the stronger of the two caches: to take a message in, it makes the
-HeadQueueCache give memory back first.
+A persistent message that is given back is still in the journal, and is read again. A non-persistent one goes to the
+keeper of its lane. The PendingCache comes before the HeadQueueCache: to take a message in, it makes the HeadQueueCache
+give memory back.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ class PendingCache(MessageCache):
     def __init__(self, holder: Holder, head_queue_cache: HeadQueueCache, share_bytes: int) -> None:
         super().__init__(holder, share_bytes)
         self._head_queue_cache = head_queue_cache
-        # By lane, the sequence behind the last arrival that was kept, if nothing was given back since.
+        # The sequence behind the last arrival that was kept of each lane. It is forgotten when messages are given back.
         self._ends: dict[int, int] = {}
-        # By lane, the reading order of lanes that several readers share and that have messages here, or get them now.
+        # The reading order of each lane that several readers share, if it has messages here or gets them now.
         self._orders: dict[int, ReadingOrder] = {}
 
     def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
-        """Keep an arrival for which a list has no room, if little or nothing before it must be read first.
+        """Keep an arrival for which a list has no room, if few or no messages before it must be read first.
 
-        is_near: the list is loaded up to this message, or will be soon. Otherwise the previous message must be here, or
-            have been here when another list took it. Behind a wide gap the loader comes so late that a message kept now
-            would only take room from nearer ones.
+        Behind a wide gap the loader comes so late that the message would only take room from nearer ones.
+
+        is_near: the list is loaded up to this message, or will be soon. If not, the message is kept only if the
+        previous
+            message is here, or was here until another list took it.
         """
         sequence = message[0]
         is_kept = is_near or self._ends.get(lane_number) == sequence
@@ -44,7 +46,7 @@ class PendingCache(MessageCache):
         return False
 
     def give_back(self, wanted_bytes: int) -> int:
-        """Release at least `wanted_bytes`, as `pop_victim` chooses: what arrives next leaves a gap."""
+        """Give back at least `wanted_bytes`, as `MessageCache.give_back` does. The next arrival leaves a gap then."""
         released = super().give_back(wanted_bytes)
         if released:
             self._ends.clear()
@@ -55,7 +57,7 @@ class PendingCache(MessageCache):
         super().discard_lane(lane_number)
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message, taking room from the HeadQueueCache. False: it is not here, and there is no room."""
+        """Keep the message, if needed with room of the HeadQueueCache. False: it is not here, and there is no room."""
         charge = charge_of(message)
         if self.holder.held_bytes + charge > self._share_bytes:
             messages = self._lanes.get(lane_number)
@@ -66,7 +68,7 @@ class PendingCache(MessageCache):
         return self._keep(lane_number, message, charge)
 
     def put_shared(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message of a lane that several readers share; it takes the place of those farther from readers."""
+        """Keep a message of a lane that several readers share. Messages farther from their readers make room for it."""
         sequence = message[0]
         if self.peek(lane_number, sequence) is not None:
             return True
@@ -89,9 +91,9 @@ class PendingCache(MessageCache):
         order.add(sequence)
 
     def follow_readers(self, lane_number: int, fronts: list[int]) -> None:
-        """Note where the readers of a shared lane go on, for its first messages too. O(1): the list is kept.
+        """Note where the readers of a shared lane go on, even before its first message comes. O(1): the list is kept.
 
-        If none came, the next `discard_before` forgets the readers.
+        If no message comes, the next `discard_before` forgets the readers.
         """
         order = self._orders.get(lane_number)
         if order is None:
@@ -99,7 +101,7 @@ class PendingCache(MessageCache):
         order.follow(fronts)
 
     def discard_before(self, lane_number: int, sequence: int) -> None:
-        """Drop messages before a sequence: of a shared lane all of them, also those that came after later ones."""
+        """Drop messages before a sequence. Those of a shared lane may have come here in any order."""
         order = self._orders.get(lane_number)
         if order is not None:
             for first, last in order.discard_before(sequence):
@@ -107,10 +109,10 @@ class PendingCache(MessageCache):
                     self.take(lane_number, passed)
         super().discard_before(lane_number, sequence)
         if order is not None and lane_number not in self._lanes:
-            self._orders.pop(lane_number, None)  # its readers had brought nothing
+            self._orders.pop(lane_number, None)  # no message came for its readers
 
     def pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
-        """Take the message that came last; of a shared lane the one that is farthest from its next reader."""
+        """Take out the message that came last, or of a shared lane the one that is farthest from its next reader."""
         order = self._orders.get(lane_number)
         while order is not None and (sequence := order.pop_farthest()) is not None:
             message = messages.pop(sequence, None)

@@ -1,7 +1,8 @@
-"""ReadingOrder: which message leaves RAM first, of a lane that several readers go through, each at its own pace.
+"""ReadingOrder: which message of a lane leaves RAM first, if several readers go through the lane at their own pace.
 
-The one that is farthest ahead of the reader that comes to it next: the others are needed sooner. Readers side by side
-so keep what lies between them and just ahead of them, wherever they are; between two groups of readers there is a gap.
+The message that leaves first is the one that is farthest ahead of the reader that comes to it next, because all others
+are needed sooner. So RAM keeps the messages between readers side by side, and those just ahead of them. Between two
+groups of readers there is a gap.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ _NOBODY: Final = -BEHIND_ALL
 class ReadingOrder:
     """Sequences in RAM by their distance from the reader that comes next. The owner's lock guards it.
 
-    A message that has left RAM otherwise may stand here until its turn comes, 16 bytes a run. The charge of a message
-    that takes no part in a delivery covers more than that.
+    A message that was taken out of RAM may stay here until its turn comes, 16 bytes a run. The charge of messages in
+    RAM covers that: it includes a delivery, which they do not have yet.
     """
 
     __slots__ = ("_kept", "_fronts", "_farthest", "_is_arranged")
 
     def __init__(self) -> None:
         self._kept = SequenceSet()
-        # Where readers go on. Once they are arranged: in order, and behind _NOBODY.
+        # Where readers go on. `_arrange` sorts them, with _NOBODY in front.
         self._fronts: list[int] = []
-        # A heap with the last message between each two fronts: (the front before it less its sequence, its sequence,
-        # that front). Messages that came since the heap was made are not in it; the newest one is always looked at.
+        # A heap of the last message before each next front: (front before the message less its sequence, its sequence,
+        # that front). It lacks messages that came later, so the newest message is always compared as well.
         self._farthest: list[tuple[int, int, int]] = []
         self._is_arranged = False
 
@@ -40,12 +41,12 @@ class ReadingOrder:
         self._kept.add(sequence, sequence)
 
     def follow(self, fronts: list[int]) -> None:
-        """Note from where on each reader needs messages. O(1): the list is kept."""
+        """Note the sequence from which on each reader needs messages. O(1): the list is kept."""
         self._fronts = fronts
         self._is_arranged = False
 
     def discard_before(self, sequence: int) -> list[tuple[int, int]]:
-        """Forget what lies before a sequence; return the runs of it, each as its first and last. O(runs)."""
+        """Forget messages before a sequence; return runs of them, each as (first, last). O(runs)."""
         kept = self._kept
         dropped = []
         while kept and kept.first < sequence:
@@ -56,7 +57,7 @@ class ReadingOrder:
         return dropped
 
     def pop_farthest(self) -> int | None:
-        """Take out the message farthest from its next reader; None: there is no message. O(log readers), amortized."""
+        """Take out the message farthest from its next reader. None: there is no message. O(log readers), amortized."""
         if not self._farthest or not self._is_arranged:
             self._arrange()
         farthest = self._farthest
@@ -76,7 +77,7 @@ class ReadingOrder:
         return sequence
 
     def pop_farther_than(self, sequence: int) -> int | None:
-        """Take out the farthest message, if it is farther from its reader than another one would be; else None."""
+        """Take out the farthest message, if it is farther from its reader than `sequence` from its own; else None."""
         if not self._kept:
             return None
         if not self._is_arranged:
@@ -88,7 +89,7 @@ class ReadingOrder:
         return self.pop_farthest()
 
     def _distance(self, sequence: int) -> int:
-        """Return the next reader's front less a sequence: the lower, the farther. Requires: it is arranged."""
+        """Return the next reader's front less a sequence: the lower, the farther. Requires: fronts are arranged."""
         return self._fronts[bisect_right(self._fronts, sequence) - 1] - sequence
 
     def _arrange(self) -> None:

@@ -1,7 +1,7 @@
 """SharedCache: the PendingCache for several readers of the same messages, so that each message is in RAM once.
 
-The subscriptions of a topic are such readers. Each asks with its own lane, and all of them find what is kept under the
-topic's lane.
+The subscriptions of a topic are such readers. Each asks with the number of its own lane, and all of them find the
+messages that are kept under the number of the topic's lane.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class SharedCache:
         return self._cache.share_bytes
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message, if it is not here already, and return whether there was room for it.
+        """Keep the message, if it is not here already. Return whether there was room for it.
 
-        What is farther from the reader that comes to it next makes room.
+        Messages that are farther from their next reader make room.
         """
         return self._cache.put_shared(self._lane_number, message)
 
     def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
-        """See PendingCache. What one reader's list has no room for is kept for all."""
+        """See PendingCache. A message for which one reader's list has no room is kept for all readers."""
         is_here = self._cache.peek(self._lane_number, message[0]) is not None
         is_kept = self._cache.admit(self._lane_number, message, is_near=is_near)
         if is_kept and not is_here:
@@ -75,17 +75,17 @@ class SharedCache:
         return self._cache.peek(self._lane_number, sequence)
 
     def shares_messages(self, lane_number: int) -> bool:
-        """Return True, because taking a message frees no memory while others need it."""
+        """Return True, because taking a message frees no memory while other readers need it."""
         return True
 
     def has(self, lane_number: int) -> bool:
-        """Return whether a message of the readers is here."""
+        """Return whether any message of the topic is here."""
         return self._cache.has(self._lane_number)
 
     def may_have(self, lane_number: int, last: int) -> bool:
-        """Return whether messages up to `last` may be here, and update which ones others need.
+        """Return whether messages up to `last` may be here. If so, find out again which ones other readers need.
 
-        O(readers) if there may be.
+        O(readers) if messages may be here.
         """
         if not self._cache.may_have(self._lane_number, last):
             return False
@@ -101,7 +101,7 @@ class SharedCache:
             self._cache.discard_runs(self._lane_number, gone, self._others)
 
     def follow_readers(self, fronts: list[int]) -> None:
-        """Note where all readers go on: what is farthest ahead of them leaves first. O(1): the list is kept."""
+        """Note where all readers go on. Messages farthest ahead of them leave first. O(1): the list is kept."""
         self._cache.follow_readers(self._lane_number, fronts)
 
     def discard_before(self, sequence: int) -> None:

@@ -25,7 +25,7 @@ class MemoryRoom:
 
     total_bytes: int
     available_bytes: int
-    """What can be had without taking anything from a process. Unused file pages count as free."""
+    """Bytes that can be had without taking memory from a process. Unused file pages count as free."""
 
 
 @dataclass(frozen=True, slots=True)

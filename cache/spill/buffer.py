@@ -1,10 +1,10 @@
-"""SpillBuffer: gather non-persistent messages that have no other place in RAM until they are worth a write.
+"""SpillBuffer: gather non-persistent messages that have no other place in RAM, until there are enough for a write.
 
 The buffer has the only copy of each message. A message that is needed meanwhile is taken from here and never written.
 
-Lanes of one fan-out use the same sequences and share waiting messages: such a message is here once and charged once,
-with a bit for each lane that still needs it, and leaves with the last of them. A `key` below is the number of a lane of
-its own, or of the pool that lanes share.
+Lanes of one fan-out use the same sequences and share waiting messages. Such a message is here once and charged once. A
+mask says which lanes still need it, and it leaves with the last of them. The messages wait under a `key`: the number of
+a lane that shares with no other, or of the pool of the lanes that share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..messages.held_messages import HeldMessages
 
 BATCH_MESSAGES: Final = 256
 BATCH_BYTES: Final = 256 * 1024
-"""Charge of a batch: a write costs much more than a message, so it should have many."""
+"""Charge of a batch. One write costs much more than one message, so a write should have many messages."""
 FREEING_BYTES: Final = 4 * 1024
 """With this charge or more of one key, a write surely frees memory. The places of a single message take 1.2 KiB."""
 
@@ -55,7 +55,7 @@ class SpillBuffer(HeldMessages):
     """Messages by (key, sequence), and the lanes that need each of them. The state lock guards it."""
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
-        """Make it empty. share_bytes: above it a batch is written before it is full."""
+        """Make it empty. share_bytes: if the buffer holds so much, batches are written before they are full."""
         super().__init__(holder, share_bytes)
         # Charge of the messages of each key.
         self._bytes: dict[int, int] = {}
@@ -63,17 +63,18 @@ class SpillBuffer(HeldMessages):
         self._floors: dict[int, int] = {}
         self._pools: dict[int, FanOutPool] = {}
         self._pool_of: dict[int, FanOutPool] = {}
-        # Pool and sequence of the message that the lanes are just getting. It waits until all have it.
+        # Pool and sequence of the message that the lanes of a pool are getting now. It is in no batch until all have
+        # it.
         self.arriving: tuple[int, int] | None = None
 
     def resize(self, share_bytes: int) -> None:
-        """Set the share. Nothing is given back: the caller writes what exceeds it."""
+        """Set the share. Nothing is given back: the caller writes messages above it."""
         self._share_bytes = share_bytes
 
     # ------------------------------------------------------------------ lanes that share
 
     def join(self, lane_number: int, pool_number: int) -> None:
-        """Let a lane share messages with the others of a pool. `pool_number`: that of the pool; no lane has it."""
+        """Let a lane share messages with the other lanes of a pool. pool_number: a number that no lane has."""
         pool = self._pools.get(pool_number)
         if pool is None:
             pool = self._pools[pool_number] = FanOutPool(pool_number)
@@ -82,7 +83,7 @@ class SpillBuffer(HeldMessages):
 
     @property
     def sharing_lanes_max(self) -> int:
-        """Most lanes for which one batch may be. O(pools)."""
+        """The number of lanes of the largest pool, at least 1. O(pools)."""
         return max((len(pool.lanes) for pool in self._pools.values()), default=1)
 
     def shares_messages(self, lane_number: int) -> bool:
@@ -95,7 +96,7 @@ class SpillBuffer(HeldMessages):
     # ------------------------------------------------------------------ messages of a lane
 
     def put(self, lane_number: int, message: StoredMessage, *, is_moved: bool = False) -> bool:
-        """Keep the message for the lane if there is room. is_moved: its charge was just released elsewhere."""
+        """Keep the message for the lane if there is room. is_moved: another holder has just released its charge."""
         messages = self._lanes.get(lane_number)
         sequence = message[0]
         if messages is None:
@@ -174,7 +175,7 @@ class SpillBuffer(HeldMessages):
         return super()._messages_for(lane_number if pool is None else pool.number)
 
     def discard_lane(self, lane_number: int) -> None:
-        """Drop everything that only this lane needs; the lane leaves its pool. O(messages of its pool here)."""
+        """Drop messages that only this lane needs, and let the lane leave its pool. O(messages of its pool here)."""
         pool = self._pool_of.pop(lane_number, None)
         if pool is None:
             self._clear(lane_number)
@@ -204,11 +205,11 @@ class SpillBuffer(HeldMessages):
 
     @property
     def keys(self) -> list[int]:
-        """The keys with messages: lanes of their own, and pools. O(keys)."""
+        """The keys with messages. O(keys)."""
         return list(self._lanes)
 
     def is_batch(self, key: int) -> bool:
-        """Return whether the key has enough for a write."""
+        """Return whether the key has enough messages for a write."""
         return len(self._lanes.get(key, ())) >= BATCH_MESSAGES or self._bytes.get(key, 0) >= BATCH_BYTES
 
     def is_freeing(self, key: int) -> bool:
@@ -221,13 +222,13 @@ class SpillBuffer(HeldMessages):
         return self.holder.held_bytes >= self._share_bytes
 
     def fullest(self) -> int | None:
-        """Return a key that holds more than half of what the fullest one holds."""
+        """Return a key whose messages have more than half the charge of those of any other key. None: no messages."""
         return self._lanes_by_amount.fullest()
 
     def batch(self, key: int) -> list[StoredMessage]:
-        """Return the first messages of a key in order, as many as one write takes; they stay.
+        """Return the first messages of a key in order, as many as one write takes. They stay in the buffer.
 
-        The message that the lanes of a pool are receiving now is left out.
+        The message that the lanes of a pool are getting now is left out.
         """
         messages = self._lanes.get(key)
         if not messages:
@@ -252,7 +253,7 @@ class SpillBuffer(HeldMessages):
         return batch
 
     def lanes_needing(self, number: int, batch: Sequence[StoredMessage]) -> list[tuple[int, int]]:
-        """Return the lanes of a pool that need messages of a batch, each with a bit for each message."""
+        """Return the lanes of a pool that need messages of a batch, each with a mask of the messages that it needs."""
         pool = self._pools[number]
         alike: dict[int, int] = {}
         for at, message in enumerate(batch):

@@ -1,8 +1,9 @@
 """Overflow: non-persistent messages without a place in lists and caches, on their way to tmp-storage.
 
-A pending message that is not in tmp-storage is in RAM: in a list, a cache, a load, a delivery, or in the SpillBuffer
-here. Code that would drop the last copy hands it over to the Overflow instead. If tmp-storage takes nothing (it is
-full, or its disk fails), accepted messages stay in the SpillBuffer under their charge, and new messages are refused.
+A pending non-persistent message that is not in tmp-storage is in RAM: in a list, a cache, a load, a delivery, or in the
+SpillBuffer here. Code that would drop the last copy of a message hands it over to the Overflow instead. If tmp-storage
+takes no message, because it is full or its disk fails, accepted messages stay in the SpillBuffer and are charged there.
+New messages are refused then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .spill_account import ArrivalAccount, OwnedAccount, SpillAccount
 logger = LateLogger("forebay.cache.spill")
 
 COMPACTIONS: Final = 16
-"""Steps of rewriting, 256 KiB each, before others get the state lock."""
+"""Most steps of rewriting, of 256 KiB each, in one hold of the state lock."""
 
 
 class Overflow:
@@ -53,7 +54,7 @@ class Overflow:
 
         paid_buffer_bytes: the part of a write's buffer that is charged for the journal already, because both write
             under the state lock.
-        make_room: reclaims memory from less urgent uses.
+        make_room: reclaims memory that less urgent uses hold.
         """
         self.budget = budget
         self._room_bytes = 0
@@ -72,12 +73,12 @@ class Overflow:
         self.lanes: dict[int, NonPersistentLane] = {}
         self.due_times = NonPersistentDueTimes()
         self._buffers = (self.buffer,)
-        # By lane, the caches that may hold a message which is in no list.
+        # The caches that may hold messages of a lane which are in no list, by lane.
         self._caches: dict[int, tuple[HeldMessages, ...]] = {}
         self.is_closed = False
 
     def set_shares(self, shares: Shares) -> None:
-        """Set a memory limit, the first one or another."""
+        """Take over the shares of a memory limit, when the store opens and at each change of the limit."""
         self._room_bytes = shares.spill_room_bytes
         self.buffer.resize(shares.spill_buffer_bytes)
         if self.buffer.is_full:
@@ -93,9 +94,9 @@ class Overflow:
     ) -> NonPersistentLane:
         """Make a lane.
 
-        caches: where its messages may be, besides the SpillBuffer.
-        pool: number of the fan-out whose lanes share messages for which they have no room.
-        own: holder with a reserve of its own, which pays where only that has room.
+        caches: the caches in which its messages may be, besides the SpillBuffer.
+        pool: number of the fan-out whose lanes share the messages in the SpillBuffer; None: the lane shares none.
+        own: a holder with a reserve, which pays where only the reserve has room; None: there is none.
         """
         arrivals = self._arrivals
         lane = NonPersistentLane(arrivals if own is None else OwnedAccount(own, arrivals), destination, priority)
@@ -127,9 +128,10 @@ class Overflow:
                 assert kept, "an admitted message finds room"
 
     def ensure_room(self, lane: NonPersistentLane, message: StoredMessage, charge: int) -> bool:
-        """Make sure that an arrival can be kept in any case. StoreFull or SpillFailed: it can't.
+        """Make sure that an arrival can be kept: spill it, or make room for it in the SpillBuffer. StoreFull or
+        SpillFailed: neither is possible.
 
-        Return whether it is spilled now; if not, the SpillBuffer has room for it. charge: that of the message.
+        Return whether it was spilled. charge: that of the message.
         """
         if self.buffer.is_batch(lane.pool_number) or self.buffer.is_full:
             self._relieve(lane)
@@ -137,7 +139,7 @@ class Overflow:
         is_secured = account.is_whole or (account.secure_last() and not account.missing_bytes)
         if is_secured and self.budget.free_bytes >= charge:
             return False
-        if self.buffer.peek(lane.pool_number, message[0]) is not None:  # another lane needs it: it costs no more
+        if self.buffer.peek(lane.pool_number, message[0]) is not None:  # another lane of the pool pays for it
             return False
         self._make_room(max(charge + self.account.missing_bytes + self.account.lent_bytes, self._room_bytes))
         self.account.refill()
@@ -156,7 +158,9 @@ class Overflow:
             self._spill_batch(fullest)
 
     def keep(self, lane: NonPersistentLane, messages: Sequence[StoredMessage]) -> None:
-        """Take messages that RAM drops, with their charge: keep those that are not spilled, and spill a full batch."""
+        """Take messages that lists or caches drop, with their charge. Keep those that are in no file, and spill a full
+        batch.
+        """
         if self.is_closed:
             return
         buffer, number = self.buffer, lane.number
@@ -164,7 +168,7 @@ class Overflow:
             sequence = message[0]
             if message[2] is not None and lane.is_pending(sequence) and not lane.is_spilled(sequence):
                 if not buffer.put(number, message, is_moved=True):
-                    self.account.give_ahead()  # a refill has used the memory that was released for this message
+                    self.account.give_ahead()  # a refill has taken the memory that the message released
                     kept = buffer.put(number, message, is_moved=True)
                     assert kept, "what was just released can be reserved again"
         if buffer.is_batch(lane.pool_number):
@@ -178,12 +182,12 @@ class Overflow:
         return self._spill_lane(lane.pool_number)
 
     def spill_waiting(self, lane: NonPersistentLane) -> None:
-        """Spill waiting messages of a lane because memory is needed, unless that may take more than it frees."""
+        """Spill waiting messages of a lane because memory is needed, unless spilling may take more than it frees."""
         if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool_number):
             self.spill(lane)
 
     def spill_until_free(self, wanted_bytes: int) -> None:
-        """Spill waiting messages, fullest lanes first, until so many bytes are free or spilling would free nothing."""
+        """Spill waiting messages, fullest lanes first, until `wanted_bytes` are free or spilling would free nothing."""
         buffer, budget = self.buffer, self.budget
         while budget.free_bytes < wanted_bytes:
             key = buffer.fullest()
@@ -195,7 +199,7 @@ class Overflow:
 
     @property
     def could_give_bytes(self) -> int:
-        """What `spill_until_free` would spill, as long as tmp-storage takes it; 0 if that would free no memory."""
+        """Bytes that `spill_until_free` would spill if tmp-storage takes them; 0 if that would free no memory."""
         key = self.buffer.fullest()
         return self.buffer.holder.held_bytes if key is not None and self.buffer.is_freeing(key) else 0
 
@@ -291,7 +295,7 @@ class Overflow:
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: NonPersistentLane, runs: Sequence[tuple[int, int]]) -> list[TmpRegion]:
-        """Return how to read messages from tmp-storage; others are left out. Closed."""
+        """Return how to read messages from tmp-storage. Messages that are only in RAM are left out. Raises Closed."""
         if self.is_closed:
             raise Closed("the store")
         return self.storage.plan(lane.number, runs, most_messages=UNLIMITED, most_bytes=UNLIMITED).regions
@@ -301,7 +305,7 @@ class Overflow:
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read planned messages; return them, and the sequences that could not be read with the reason.
 
-        No lock is needed. judge: nobody judges messages while they are read from here.
+        No lock is needed. judge: not used, because messages in tmp-storage are judged after the read.
         """
         return read_regions(regions)
 
@@ -351,5 +355,5 @@ class Overflow:
 
 
 def _whole(messages: Sequence[StoredMessage]) -> Sequence[SpilledMessage]:
-    """Return the same messages as ones with bodies: the SpillBuffer accepts no others."""
+    """Return the same messages, typed as messages with bodies. The SpillBuffer has no others."""
     return cast("Sequence[SpilledMessage]", messages)

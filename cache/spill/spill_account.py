@@ -1,11 +1,11 @@
-"""SpillAccount: pay for the places of spilled messages, even when RAM is full.
+"""SpillAccount: pays for the places of spilled messages, even when RAM is full.
 
-Spilling a batch frees memory but needs some first. So a little memory is always held ahead, and refilled when memory
-comes free. The last part of it is for consumers: otherwise messages whose places fill RAM could not even be delivered
-lazily, and no memory would ever come free.
+Spilling a batch frees memory, but needs some first. So a little memory is always *held ahead*, and refilled when memory
+comes free. The *last bytes* are another part, for consumers alone: if places fill RAM, lists still can load references
+to messages, and consumers can take them and free memory.
 
-Nothing here takes what a `memory_reserve` keeps for others: what is held ahead is refilled from free memory, even under
-a falling limit, or with bytes that were in use and have just come free.
+Nothing here takes memory that a `memory_reserve` keeps for others. Refills come from free memory, even under a falling
+limit, or from bytes that were in use and have just come free.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..accounting.charge import OVERHEAD_BYTES
 AHEAD_BYTES: Final = 16 * 1024
 """More than the places of any batch that one lane writes."""
 OWNER_AHEAD_BYTES: Final = 860
-"""The places of each further lane whose messages of a batch are in three runs between its earlier ones."""
+"""The places in a batch of each further lane, if its messages are in three runs between its earlier messages."""
 
 REFERENCES_BYTES: Final = 32 * OVERHEAD_BYTES
-"""Bytes that no place takes. Lists may load references for them, so that consumers get batches when RAM is full."""
+"""The last bytes. No place takes them: lists may load references, so that consumers get batches when RAM is full."""
 FIRST_REFERENCES_BYTES: Final = 4 * OVERHEAD_BYTES
-"""The part of these for lists that have nothing else: one reference each."""
+"""The part of the last bytes for lists that are empty: one reference each."""
 
 
 class SpillAccount:
@@ -33,19 +33,19 @@ class SpillAccount:
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
         self._wanted_bytes = AHEAD_BYTES
-        # Charged but not used yet; 0 before the first refill.
+        # Bytes held ahead: charged, but not used yet. 0 before the first refill.
         self.ahead_bytes = 0
-        # Charged but not used yet, for consumers alone.
+        # The last bytes that are here: charged, but not lent to lists.
         self.last_bytes = 0
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes that are missing of what should be held ahead."""
+        """Bytes that should be held ahead and are not."""
         return self._wanted_bytes - self.ahead_bytes
 
     @property
     def lent_bytes(self) -> int:
-        """Bytes that are missing of the last ones."""
+        """Bytes that are missing from the last bytes, because lists have them or they were given up."""
         return REFERENCES_BYTES - self.last_bytes
 
     @property
@@ -72,11 +72,11 @@ class SpillAccount:
         return True
 
     def release(self, charge_bytes: int) -> None:
-        """Release a charge; if some is missing of the last bytes or ahead, keep that much of it."""
+        """Release a charge, but keep as much of it as the last bytes and the bytes ahead lack."""
         self.holder.release(charge_bytes - self._keep(charge_bytes))
 
     def _keep(self, charge_bytes: int) -> int:
-        """Keep what is missing of so many bytes that are charged; return how many that is."""
+        """Keep up to `charge_bytes`, which are charged, as last bytes and bytes ahead. Return how many are kept."""
         last_bytes = min(charge_bytes, self.lent_bytes)
         ahead_bytes = min(charge_bytes - last_bytes, self.missing_bytes)
         self.last_bytes += last_bytes
@@ -84,11 +84,9 @@ class SpillAccount:
         return last_bytes + ahead_bytes
 
     def lend(self, to: Holder, charge_bytes: int, kept_bytes: int) -> bool:
-        """Lend some of the last bytes to a holder; return whether there were enough.
+        """Lend some of the last bytes to a holder, and leave `kept_bytes` of them. Return whether there were enough.
 
-        The borrower releases them. No message arrives before FIRST_REFERENCES_BYTES are back.
-
-        kept_bytes: left for others.
+        The borrower releases them. No message is accepted before FIRST_REFERENCES_BYTES are back.
         """
         if charge_bytes > self.last_bytes - kept_bytes:
             return False
@@ -97,7 +95,7 @@ class SpillAccount:
         return True
 
     def secure_last(self) -> bool:
-        """Reserve the missing last bytes; return whether there are enough for lists without any message."""
+        """Reserve the missing last bytes. Return whether there are FIRST_REFERENCES_BYTES of them."""
         lent_bytes = self.lent_bytes
         if lent_bytes and self.holder.reserve_beside_quotas(lent_bytes):
             self.last_bytes = REFERENCES_BYTES
@@ -114,9 +112,9 @@ class SpillAccount:
             self.ahead_bytes = self._wanted_bytes
 
     def refill_from(self, released_bytes: int) -> None:
-        """Refill what is held ahead with what another holder has just released, and what else is free.
+        """Refill what is held ahead from bytes that another holder has just released, and from free memory.
 
-        What was released is used even if less is free, because others hold some of a reserve.
+        The released bytes are used even if fewer are free, as where others hold a part of a reserve.
         """
         charge_bytes = min(released_bytes, self.lent_bytes + self.missing_bytes)
         if charge_bytes and self.holder.reserve_released(charge_bytes):
@@ -124,7 +122,7 @@ class SpillAccount:
         self.refill()
 
     def borrow(self) -> int:
-        """Hold all ahead for a write that frees memory, even out of a reserve; return the bytes to `repay` after it."""
+        """Complete the bytes ahead for a write that frees memory, even from a reserve. Return the bytes to `repay`."""
         missing_bytes = self.missing_bytes
         if not missing_bytes or not self.holder.reserve_released(missing_bytes):
             return 0
@@ -139,7 +137,7 @@ class SpillAccount:
         return borrowed_bytes - repaid_bytes
 
     def give_ahead(self) -> None:
-        """Release everything that is held ahead, for a message that has no other place."""
+        """Release the bytes ahead and the last bytes, for a message that has no other place."""
         self.holder.release(self.ahead_bytes + self.last_bytes)
         self.ahead_bytes = self.last_bytes = 0
 

@@ -1,8 +1,8 @@
 """Checkpointer: bring the index on disk up to the journal, so that an open has little to replay.
 
-A checkpoint takes the changes under the state lock, has the journal synced up to there, and stores the changes with one
-commit while others send and take. The index never runs ahead of the journal. After a crash before the commit, recovery
-replays from the previous checkpoint.
+A checkpoint takes the changes of the index under the state lock, has the journal synced up to there, and stores the
+changes with one commit. Other threads send and take meanwhile. The index on disk is never ahead of the durable journal.
+After a crash before the commit, recovery replays from the previous checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..structures.histogram import DurationHistogram
 logger = LateLogger("forebay.store")
 
 CAUGHT_UP_AT_ONCE: Final = 500
-"""Subscriptions that catch up before the state lock is released, which takes a millisecond or two."""
+"""Lanes of subscriptions that catch up in one hold of the state lock, which takes a millisecond or two."""
 INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
 
 MakeCheckpoint: TypeAlias = Callable[[], bool]
@@ -50,7 +50,7 @@ class _Changes(NamedTuple):
 
 
 class _Root(NamedTuple):
-    """What a checkpoint says about the whole store, as of the moment when its changes were taken."""
+    """The state of the whole store when the changes were taken."""
 
     position: int
     state: StateRecord
@@ -62,7 +62,7 @@ class _Root(NamedTuple):
 
 
 class Checkpointer:
-    """Writes the checkpoints of an open store. Its lock is the first of the three locks."""
+    """Writes the checkpoints of an open store. The checkpoint lock is the first of the three locks."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class Checkpointer:
         # The changes that the checkpoint under way writes. None: there is none.
         self._changes: _Changes | None = None
         self.replay_position = replay_position
-        # Position up to which nothing is left to store; 0: not known yet.
+        # Position up to which the index on disk has everything; 0: not known yet.
         self.end = 0
         # Whether the last checkpoint was postponed, for want of space or descriptors.
         self.is_postponed = False
-        # Whether the last one that found no room lacked a file descriptor.
+        # Whether the last checkpoint that found no room lacked a file descriptor.
         self._lacks_descriptors = False
-        # When so much time has passed since the last checkpoint as it took, in monotonic seconds.
+        # When as much time has passed since the last checkpoint as it took, in monotonic seconds.
         self._rested_at = 0.0
         # Whether no further checkpoint may begin. The files of the index may be closed from then on.
         self._is_closed = False
@@ -106,7 +106,7 @@ class Checkpointer:
     def checkpoint(self, *, is_closing: bool = False) -> bool:
         """Bring the index on disk up to now; return False if this is postponed, for want of space or descriptors.
 
-        Closed: the one that closes the store has begun, or `close` was called. Requires: no lock.
+        Closed: the checkpoint that closes the store has begun, or `close` was called. Requires: no lock.
         """
         require_outside(self._state_lock, self._journal.sync_lock)
         with self._checkpoint_lock:
@@ -122,7 +122,7 @@ class Checkpointer:
         self._remove_unneeded_messages()
         self._catch_up()
         if is_closing:
-            self._journal.sync()  # so that the seal itself says that everything before it is durable
+            self._journal.sync()  # the seal then says that everything before it is durable
         is_stored = False
         try:
             root = self._take(is_closing=is_closing)
@@ -153,14 +153,14 @@ class Checkpointer:
 
     @property
     def keeps_fingerprints(self) -> bool:
-        """Whether a checkpoint probably stores all fingerprints: the index is on disk, and the last one had room."""
+        """Whether a checkpoint probably stores all fingerprints: the index is on disk, and had room the last time."""
         return self._metadata.is_persistent and not self.is_postponed
 
     @property
     def is_rested(self) -> bool:
         """Whether as much time has passed since the last checkpoint as it took.
 
-        Scans that ask for no other before take at most twice as long for all that they ask for.
+        Scans ask for a checkpoint only then, so that at most half of their time goes into checkpoints.
         """
         return self._clock.monotonic() >= self._rested_at
 
@@ -187,7 +187,7 @@ class Checkpointer:
             left -= visited
 
     def _catch_up(self) -> None:
-        """Let durable subscriptions catch up with their topics, some hundred at a time. Requires: no state lock."""
+        """Let durable subscriptions catch up with their topics, a few hundred at a time. Requires: no state lock."""
         with self._state_lock:
             lanes = self._subscriptions.durable_lanes()
         for begin in range(0, len(lanes), CAUGHT_UP_AT_ONCE):
@@ -217,7 +217,7 @@ class Checkpointer:
         changes = self._changes
         assert changes is not None
         self._journal.sync(root.position)
-        encoded = root.encode()  # here, where nobody waits for it
+        encoded = root.encode()  # without the state lock, so that nobody waits
         row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, changes.fingerprints)
         commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
 
@@ -238,7 +238,7 @@ class Checkpointer:
     def make_index_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
 
-        A replay begins with that record and skips the parts of it that the index has already.
+        A replay begins with that record, and skips those parts of it that the index has already.
         """
         self._journal.sync_at_standstill()
         try:
@@ -253,12 +253,11 @@ class Checkpointer:
         self.end = self.replay_position = position
 
     def no_room(self) -> StoreFull:
-        """Return the error for a call that needs a checkpoint, which found no room: on the disk, or in RAM.
+        """Return the error for a call whose checkpoint found no room. TooManyFiles: no file descriptor was left.
 
-        TooManyFiles: the disk may have room, but no file descriptor was left.
-
-        The metadata store does not say how many bytes it lacks. In RAM none is left and at least one is needed, as in a
-        write stall. On the disk the error says 0 bytes beside those that are free, because any number may be too few.
+        The metadata store does not say how many bytes it lacks. For an index in RAM the error says that 1 byte is
+        needed and 0 are left, as in a write stall. For an index on the disk it says that 0 bytes are needed, beside the
+        free ones, because no number is known to be enough.
         """
         if self._lacks_descriptors:
             return TooManyFiles()
@@ -275,8 +274,8 @@ class Checkpointer:
     def discard_index(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
         """Fail the journal and delete the index, which was found damaged while in use; return the error to raise.
 
-        The next open rebuilds the index. The store has failed even if the damaged files can't be removed: the next open
-        verifies what it finds.
+        The next open rebuilds the index. If the damaged files can't be removed, the next open verifies them and finds
+        the damage too.
         """
         logger.error("the index is damaged (%s); the next open rebuilds it", damage, event="index_damaged")
         failure = self._journal.fail("the index on disk is damaged and is rebuilt at the next open")
@@ -303,7 +302,7 @@ def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, s
 def store_at_standstill(journaled: JournaledState, position: int, epoch: int, state: StateRecord) -> None:
     """Store a checkpoint. Raises MetadataFull or MetadataDamaged.
 
-    Requires: no other thread uses the store, or the caller holds the locks that keep them out meanwhile.
+    Requires: no other thread uses the store, or the caller holds the locks that keep other threads out.
     """
     index, subscriptions = journaled.index, journaled.subscriptions
     changes = _changes_of(index)

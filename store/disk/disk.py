@@ -62,7 +62,7 @@ class File(Protocol):
 
 @runtime_checkable
 class FillableFile(File, Protocol):
-    """A File that may fill preallocated space ahead. The files of a host's own disk need not be such ones."""
+    """A File that may fill preallocated space ahead. The files of a host's own disk need not be of this kind."""
 
     @property
     def is_filled_ahead(self) -> bool:
@@ -193,17 +193,18 @@ class OsDisk:
     """
 
     def __init__(self, root: str, *, maps: bool = False, fills: bool = False) -> None:
-        """maps: whether small appends to preallocated space are copies into mapped memory, on file systems where that
-        is safe.
+        """Make the disk.
 
-        fills: whether preallocated space is filled with zeros ahead of small appends, which then are system calls. An
-        append costs more then, and a sync less.
+        maps: whether small appends to preallocated space are copies into mapped memory, on file systems where that is
+            safe.
+        fills: whether preallocated space is filled with zeros ahead of small appends. Appends are system calls then:
+            each costs more, and a sync costs less.
         """
         # Absolute, so that the process may change its working directory.
         self.root = os.path.abspath(root)
         self._keeps_space = self._is_space_kept if maps or fills else None
         self._fills = fills
-        # Devices that are known to keep space. A device that was not found to do so is looked up again.
+        # Devices that are known to keep space. Each other device is looked up again.
         self._keeping: set[int] = set()
 
     def open(self, name: str, *, create: bool = False) -> OsFile:

@@ -1,1 +1,1 @@
-"""What surrounds the store and is handed in: time, locks, logging outside locks, progress, and who pays for memory."""
+"""The surroundings of a store, which are handed in: time, locks, logging outside locks, progress, memory accounts."""

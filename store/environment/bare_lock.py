@@ -1,4 +1,4 @@
-"""BareLock: an OwnedLock entered without a call of Python code, for sections that do inline what its entry checks."""
+"""BareLock: an entry to an OwnedLock without a call of Python code. The section itself checks what the entry would."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .locks import OwnedLock
 
 
 class BareLock:
-    """An OwnedLock for sections that are machine code.
+    """The entry for sections that are machine code; `bare_lock` makes the right entry for the present build.
 
-    There a `with` of a compiled object calls its methods directly. Of any other object it looks two methods up, and
-    makes a tuple for each call: that takes twice as long. The interpreter uses the subclass that `OwnedLock.bare`
-    makes: its special methods are those of the lock, which are C. `bare_lock` makes the right one.
+    In machine code, a `with` of a compiled object calls its methods directly. For any other object it looks up two
+    methods and makes a tuple for each call, which takes twice as long. Interpreted code uses the subclass that
+    `OwnedLock.bare` makes: its special methods are those of the lock, which are C.
     """
 
     __slots__ = ("_enter", "_leave")
@@ -31,7 +31,7 @@ class BareLock:
 
 
 def bare_lock(lock: OwnedLock) -> BareLock:
-    """Return an entry to a lock that refuses nobody, so whoever uses it looks at `is_owned` and `failure` itself."""
+    """Return an entry to a lock that refuses no thread. So its user asks for `is_owned` and `failure` itself."""
     return BareLock(lock.acquire, lock.release) if IS_MACHINE_CODE else lock.bare(BareLock)
 
 

@@ -1,8 +1,8 @@
 """Logging that never calls a handler under a lock of the library.
 
-A handler is a host's code. It may send its records through the store, and would then wait for a lock that its own
-thread holds. A record that is logged inside a section waits, with its time and place, until a thread has left the
-section. Elsewhere it is logged at once.
+A handler is a host's code. It may send its log records through the store, and would then wait for a lock that its own
+thread holds. So a record that is logged inside a section waits, with its time and place, until a thread has left the
+section. Outside of sections a record is logged at once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Locks that refuse the thread that already holds them, instead of letting it wait for itself.
 
-A signal handler runs between two bytecodes of the main thread, and a finalizer wherever memory is allocated. Either may
-run inside a section of the store. A call of the store from there would wait for its own thread for ever. These locks
-know their owner, so they refuse such a call with NestedCall.
+A signal handler runs between two bytecodes of the main thread, and a finalizer wherever memory is allocated. So both
+may run inside a section of the store. If they called the store there, they would wait for their own thread for ever.
+These locks know their owner, so they refuse such a call with NestedCall.
 
-An exception of such a handler is raised at the line that it interrupted, like Ctrl-C or the exception of a timeout
-library. If that line is part of a change of guarded state, the lock breaks: it admits no thread any more.
+An exception of a signal handler is raised at the line that it interrupted; Ctrl-C and timeout libraries do the same. If
+that line is part of a change of guarded state, the lock breaks: it admits no thread any more.
 
 This module is interpreted in both builds, because a compiled class can't inherit from a class of C.
 """
@@ -47,7 +47,7 @@ class OwnedLock(_RLock):
     """A lock for one thread at a time that refuses a second entry of its owner.
 
     It is the interpreter's own reentrant lock, so its owner is known at every bytecode at which a signal may arrive.
-    Only the entry is ours. Hot paths can't afford that entry and use `bare`.
+    Only the entry is Python code. Hot paths can't afford this entry, and use `bare`.
     """
 
     __slots__ = ("_wait", "on_late", "on_broken", "failure", "_resting")
@@ -62,9 +62,9 @@ class OwnedLock(_RLock):
         self.on_late: Callable[[], None] | None = None
         # Called once, under the lock, when `break_by` has closed it for good.
         self.on_broken: list[Callable[[StoreFailed], None]] = []
-        # Why no thread is admitted any more; None: the lock is not broken. Raise `again()` of it.
+        # Why no thread is admitted any more; None: the lock is not broken. To raise it, call its `again`.
         self.failure: StoreFailed | None = None
-        # The locks on which threads wait that have released this one until something happens.
+        # The waiters of threads that have released this lock until something happens; see `rest`.
         self._resting: dict[threading.Lock, None] = {}
         _all[ref(self, _all.pop)] = None
 
@@ -100,8 +100,9 @@ class OwnedLock(_RLock):
     def bare(self, kind: type[Entry]) -> Entry:
         """Return an object that enters and leaves this lock without a line of Python, for interpreted hot paths.
 
-        It refuses nobody. So the caller checks `is_owned` before entering, and `failure` inside. kind: the interpreted
-        class to which the object belongs. It enters and leaves nothing itself, and its constructor is not called.
+        The object refuses no thread. So the caller checks `is_owned` before entering, and `failure` inside. kind: the
+        interpreted class to which the object belongs. Its own entry and exit are replaced, and its constructor is not
+        called.
         """
         # The special methods of a class need not be functions: these two are methods of the lock, which are C.
         entry = {"__slots__": (), "__enter__": self.acquire, "__exit__": self.__exit__}
@@ -111,16 +112,16 @@ class OwnedLock(_RLock):
     def break_by(self, error: BaseException) -> None:
         """Refuse all later entries, because a change of guarded state was not completed. Requires: the lock.
 
-        From now on every entry raises StoreFailed, and threads that released the lock to wait are woken to the same
-        error. A ForebayError breaks nothing, because code that raises one has left the state whole. But NestedCall
-        does: it is raised in the middle of another call, like any interruption.
+        From now on every entry raises StoreFailed. Threads that released the lock to wait are woken, and raise it too.
+        A ForebayError breaks nothing, because code that raises one has left the state whole. NestedCall is an
+        exception: it is raised in the middle of another call, like an interruption.
         """
         if isinstance(error, ForebayError) and not isinstance(error, NestedCall):
             return
         if self.failure is None:
             what = type(error).__name__
             self.failure = StoreFailed(f"{what} broke into a change of the store's state", "close and open again")
-        while self.on_broken:  # an interrupted call is made again where the interruption is passed on
+        while self.on_broken:  # if a callback is interrupted, a section further out calls it again
             self.on_broken[0](self.failure)
             del self.on_broken[0]
         for waiter in tuple(self._resting):
@@ -138,9 +139,10 @@ class OwnedLock(_RLock):
             self.release()
 
     def rest(self, waiter: threading.Lock, seconds: float) -> bool:
-        """Release the lock until the waiter is released; return whether that came in time. -1: there is no limit.
+        """Release the lock until the waiter is released; return whether that came in time.
 
-        Whatever interrupts it, this thread holds the lock again afterwards. StoreFailed: the lock broke meanwhile.
+        seconds: the longest wait; -1: there is no limit. Whatever interrupts the wait, this thread holds the lock again
+            afterwards. StoreFailed: the lock broke meanwhile.
         """
         mine = (1, threading.get_ident())
         is_in_time = False
@@ -168,8 +170,8 @@ _NOBODY: Final[dict[threading.Lock, None]] = {}
 class OwnedCondition:
     """Like threading.Condition, for an OwnedLock: an exception during a wait loses neither the lock nor a notification.
 
-    The condition of the standard library may then leave the lock free. Or it may keep the thread's place in line, so
-    that a notification is lost.
+    After such an exception, the condition of the standard library may leave the lock free. Or it may keep the thread's
+    place in line, so that a notification is lost.
     """
 
     __slots__ = ("_lock", "_waiting")
@@ -192,7 +194,7 @@ class OwnedCondition:
             is_in_time = self._lock.rest(waiter, -1.0 if seconds is None else min(max(seconds, 0.0), WAIT_SECONDS_MAX))
         except BaseException:
             if waiter not in self._waiting:
-                self.notify()  # the notification was meant for a thread that goes on
+                self.notify()  # pass the notification on to a thread that was not interrupted
             raise
         finally:
             if not is_in_time:
@@ -214,7 +216,7 @@ class OwnedCondition:
 
 
 class _Unawaited(OwnedCondition):
-    """Stands for a condition until somebody waits, because nobody ever waits on most conditions."""
+    """Stands in for a condition until a thread waits, because on most conditions no thread ever waits."""
 
     __slots__ = ()
 
@@ -232,8 +234,8 @@ UNAWAITED: Final[OwnedCondition] = _Unawaited()
 class Wakeup:
     """Like threading.Event, for one waiting thread: an exception in the middle of `set` leaves nothing locked.
 
-    The event of the standard library may then keep its lock, and the next caller hangs. Handlers and finalizers may
-    call this one, as the standard library promises for `put` of its queue.
+    After such an exception, the event of the standard library may keep its lock, and the next caller hangs. Signal
+    handlers and finalizers may call this one: the standard library promises that for `put` of its queue.
     """
 
     def __init__(self) -> None:
@@ -281,8 +283,8 @@ def _let_pass(waiter: threading.Lock) -> bool:
 class AllOrBroken:
     """A `with` block whose changes are completed, or the lock breaks; see OwnedLock.break_by.
 
-    It stands inside a `with` of the lock, whose exit belongs to the interpreter and can't be interrupted. Hot paths use
-    a `try` instead, which costs nothing, and call break_by themselves.
+    Use it inside a `with` of the lock, whose exit is C code that can't be interrupted. Hot paths have a `try` instead,
+    which costs nothing, and call `break_by` themselves.
     """
 
     def __init__(self, lock: OwnedLock) -> None:
@@ -306,18 +308,18 @@ and so shorten the list during the copy. In CPython 3.11 that ends the process.
 
 @dataclass(frozen=True, slots=True)
 class StoreLocks:
-    """The first and the last of the three locks of a store, for what takes both; the journal has the one between."""
+    """The first and the last of the three locks of a store, for parts that take both. The journal has the sync lock."""
 
     checkpoint: OwnedLock
-    """Whoever holds it knows that no checkpoint, cleanup or relocation is under way."""
+    """While a thread holds it, no other checkpoints, cleans up or relocates."""
     state: OwnedLock
 
 
 def require_outside(*locks: OwnedLock) -> None:
     """Raise NestedCall if this thread holds one of these locks.
 
-    Call it before taking a lock that comes before them in the order: a signal handler that waited there would wait for
-    a thread that waits for its own.
+    Call it before taking a lock that comes before them in the order. Otherwise a signal handler could wait for a thread
+    that waits for the thread of the handler.
     """
     for lock in locks:
         if lock.is_owned():

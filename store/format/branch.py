@@ -69,7 +69,7 @@ class CommittedSlice(NamedTuple):
 
 
 class CommitRecord(NamedTuple):
-    """Everything in a commit record. All of it takes effect, or nothing."""
+    """The content of a commit record. It takes effect as a whole."""
 
     number: int
     slices: Iterable[CommittedSlice]
@@ -109,7 +109,8 @@ class Branch:
         self.messages = 0
         # Lane -> sequences that the commit acknowledges.
         self.acks: dict[int, SequenceSet] = {}
-        # The same for lanes whose acks have no records: non-persistent messages, and subscriptions without a name.
+        # Sequences that it acknowledges in lanes without records of acks: of non-persistent messages, and of
+        # subscriptions without a name.
         self.unrecorded_acks: dict[int, SequenceSet] = {}
         # Identities of its messages that must not be stored twice.
         self.identities: list[Identity] = []

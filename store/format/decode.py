@@ -1,10 +1,10 @@
-"""Decoding of records: the payload of each kind as a value of its own type, which has the name of the kind.
+"""Decoding of records: the payload of each kind is a value of its own type, named after the kind.
 
-So a `return` record is a ReturnRecord, a `survivors` record is a SurvivorsRecord, and so on for all of KIND_NAMES. Type
-and bytes of most payloads are in the file of their noun in this package: those of commit, prepare and rollback records
-in branch.py; those of destination, delete, subscribe, unsubscribe and drop records in state_record.py, which restates
-what they say; those of the others without a file in record.py. All code that reads whole journals matches over these
-types: replay, dump, and the facts for offline queries.
+So a `return` record is a ReturnRecord, a `survivors` record is a SurvivorsRecord, and so on for all of KIND_NAMES. A
+kind has its type and bytes in the file of that name in this package, with these exceptions: commit, prepare and
+rollback records are in branch.py; destination, delete, subscribe, unsubscribe and drop records are in state_record.py,
+because a state record restates them; other kinds without a file are in record.py. All code that reads whole journals
+matches over these types: replay, dump, and the facts for offline queries.
 """
 
 from __future__ import annotations

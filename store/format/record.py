@@ -19,8 +19,8 @@ the table; the table's crcs cover the messages. So a bad body costs that message
 of overhead. A slice whose flags have RELOCATED is a copy: its messages have the sequences and the timestamp that they
 were sent with.
 
-The salt is a random number in the data log's own header: a record verifies only in the file it was written to, so
-neither the leavings of an older file nor a message body that imitates a record is ever taken for one. Positions are
+The salt is a random number in the data log's own header. So a record verifies only in the file it was written to:
+neither remains of an older file nor a message body that imitates a record is ever taken for a record. Positions are
 ints: data log id << 32 | offset.
 """
 
@@ -65,7 +65,7 @@ ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 ACK_BYTES: Final = ACK_ONE.size
 """Size of an ack of one run."""
 RECORD_BYTES_MAX: Final = (1 << 30) + (1 << 20)
-"""A record that claims more is none: a message has at most 1 GiB, and 1 MiB is ample for what stands around it."""
+"""Longest record: a message has at most 1 GiB, and 1 MiB is ample for the bytes around it."""
 SLICE_MESSAGES_MAX: Final = 256
 SLICE_CONTENT_BYTES_MAX: Final = 256 * 1024
 PROPERTIES_BYTES_MAX: Final = (1 << 24) - 1
@@ -75,12 +75,12 @@ RELOCATED: Final = 0x10
 IMPORTED: Final = 0x80
 """Flag of a slice: its messages come from the present import set, and count as taken over from it."""
 IDENTIFIED: Final = 1 << 23
-"""Flag of a slice: its messages with ids of their own were sent where an id counts once.
+"""Flag of a slice: the destination detects duplicates, so the messages' own ids count.
 
 The byte of the flags has no bit left, so this is the highest bit of the count behind it.
 """
 COUNT_MASK: Final = 0x7FFF
-"""The bits of a slice's count that hold its number of messages, without the highest bit, which is IDENTIFIED."""
+"""The bits of a slice's count that have the number of messages. The highest bit is IDENTIFIED."""
 COUNT_MAX: Final = (1 << 16) - 1
 PRIORITY_MASK: Final = 15
 """The bits of the flags that hold the lane's priority."""
@@ -157,7 +157,7 @@ KIND_NAMES: Final = {
 LOST_BYTES: Final = HEADER_BYTES + 8
 
 TRANSACTIONAL: Final = 0x20
-"""Flag of a slice of a transaction. Its messages count with the commit only, which gives them sequences.
+"""Flag of a slice of a transaction. Its messages take effect with the commit, which gives them sequences.
 
 The field of the first sequence has the transaction's number.
 """
@@ -179,7 +179,7 @@ PLAIN_ACK: Final = 1 << COUNT_SHIFT | ACK
 PLAIN_ACKS: Final = frozenset(PLAIN_ACK | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
 """The same for each priority."""
 
-# The same without a type, so that machine code passes the checksum on as the object that it is.
+# crc32 without types, so that machine code passes the checksum on as an object.
 checksum_object: Final[Callable[..., Any]] = _crc32
 
 
@@ -239,7 +239,7 @@ class MessageRecord(NamedTuple):
 
 
 class AckRange(NamedTuple):
-    """A run of sequences of one lane, as an ack has it: with their number in place of the last one."""
+    """A run of sequences of one lane, as an ack has it: the first one, and how many there are."""
 
     first: int
     messages: int
@@ -279,7 +279,7 @@ class LaneRun(NamedTuple):
 def stamp(epoch: int, durable: int) -> bytes:
     """Encode the epoch and the durable position for a header.
 
-    They stay the same over many records, so the records of single messages take them as these 12 bytes.
+    Both stay the same over many records, so the encoders of single records take these 12 bytes.
     """
     return _STAMP.pack(epoch, durable)
 
@@ -302,9 +302,8 @@ def encode_one(
         content_bytes: properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is
         left out: the caller writes it behind this, so that it is not copied.
 
-    It has ten parameters, and encode_slice has too, because the caller has each of them at hand: the journal what
-    stands in the header of its next record, the lane what the messages are. An object for either part would have to be
-    made for each send.
+    This function and encode_slice have ten parameters, because each send would have to make a parameter object. Their
+    callers have each value at hand: the journal has those of the header, and the lane those of the messages.
     """
     rest = _pack_one(
         ONE_BYTES + content_bytes,
@@ -371,7 +370,7 @@ def encode_slice(
     parts = [_CRC.pack(crc32(packed, crc32(rest, salt))), rest, packed]
     if not has_any:
         return b"".join(parts + bodies)
-    alternate = bodies + bodies  # each place of which gets its own bytes; an iterator over pairs takes longer
+    alternate = bodies + bodies  # only for its length: all places are replaced; an iterator over pairs takes longer
     alternate[::2], alternate[1::2] = of_each, bodies
     return b"".join(parts + alternate)
 
@@ -391,9 +390,9 @@ def encode(salt: int, word: int, epoch: int, durable: int, kind: int, flags: int
 
 
 def encode_lost(salt: int, log_sequence: int, epoch: int, records: int, length: int) -> bytes:
-    """Encode the head of a record that replaces `records` lost ones, over their `length` bytes.
+    """Encode the head of a lost record, which replaces `records` records and covers their `length` bytes.
 
-    Their number is in the payload, or in the count if there is no room for a payload.
+    The number of records is in the payload, or in the count if there is no room for a payload.
     """
     payload = records.to_bytes(8, "little") if length >= LOST_BYTES else b""
     count = min(records, COUNT_MAX)
@@ -435,7 +434,7 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
 
 
 def check_run(lane_number: int, first: int, messages: int) -> None:
-    """Raise RecordDamaged unless such a run is possible: a record with a right checksum may still be invalid."""
+    """Raise RecordDamaged unless a lane can have such a run: a record with a right checksum may still be invalid."""
     if lane_number & LANE_MASK >= PRIORITIES or lane_number >> LANE_SHIFT >= NUMBERS or first + messages > SEQUENCES:
         raise RecordDamaged(f"sequences {first} to {first + messages - 1} of lane {lane_number:x} cannot be")
 

@@ -1,8 +1,8 @@
 """MessageTimes: when a message is due and when it expires, in its properties and as columns of a block.
 
-All times are milliseconds since 1970 of the store's SteadyClock; 0 stands for none. The field comes first in the
-properties and has a checksum of its own, so a replay reads 23 bytes of a message and no body. A block has the columns
-once one of its messages has a time; other blocks do not pay for them.
+All times are milliseconds since 1970 of the store's SteadyClock; 0 means that there is no such time. In the properties
+of a message, the times are the first field, with a checksum of their own. So a replay reads 23 bytes of a message, and
+no body. A block gets the columns with its first message that has a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TAIL: Final = struct.Struct("<qqqqBB")
 class MessageTimes(NamedTuple):
     """The times of one message.
 
-    due_at: below 0 in a transaction that is not committed: so many ms after its commit.
+    due_at: in a transaction that is not committed, a negative number: the delay after the commit, in ms.
     """
 
     expires_at: int
@@ -47,7 +47,7 @@ class MessageTimes(NamedTuple):
         return self if self.due_at >= 0 else MessageTimes(self.expires_at, now_ms - self.due_at)
 
     def left(self, now_ms: int) -> MessageTimes:
-        """Return the times of the message if it arrives anew: a delay that has ended is left out."""
+        """Return the times for a new arrival of the message: without a due time that has passed."""
         return self if self.due_at > now_ms else MessageTimes(self.expires_at, 0)
 
 

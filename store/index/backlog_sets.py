@@ -1,7 +1,7 @@
-"""BacklogSets: the sets of what subscriptions have not acknowledged, and who pays for them.
+"""BacklogSets: makes, charges and closes the sets of sequences that subscriptions have not acknowledged.
 
-A set that a note still refers to (noted_backlogs.py) is closed only once the note is no longer read. All of it is in
-RAM; the checkpoint stores the notes.
+A checkpoint notes which set each subscription has, and reads the note later (noted_backlogs.py). Until then, no set in
+the note is closed. Sets and notes are in RAM.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from .subscription_table import Cursors
 SUBSCRIPTION_LANE_BYTES: Final = 320
 """Charge of a subscription for each lane of its topic, without its set."""
 NOTHING_PENDING: Final = SequenceBitmap()
-"""The set of subscriptions that have not caught up since a message was sent. It stays empty and is never closed."""
+"""The set of all subscriptions that have no set of their own. It stays empty, and is never closed."""
 
 
 class BacklogSets:
-    """Makes and closes the sets of what subscriptions have not acknowledged. The state lock guards it."""
+    """Makes and closes the sets of one store. The state lock guards it."""
 
     __slots__ = ("_account", "_noted")
 
     def __init__(self, account: OverdraftAccount) -> None:
         """Make it for one store. account: pays for the sets, and for the lanes that have them."""
         self._account = account
-        # Sets that only a note refers to, which is still read. Their subscriptions have new sets.
+        # Sets in a note that is still read. Their subscriptions have other sets now.
         self._noted: list[SequenceBitmap] = []
 
     def cursors(self) -> Cursors:
@@ -54,7 +54,7 @@ class BacklogSets:
         return pending.copy(self._account)
 
     def retire(self, pending: SequenceBitmap, *, is_noted: bool) -> None:
-        """Close a set that a subscription no longer has. If a note has it, close it once the note is no longer read."""
+        """Close a set that a subscription no longer has: at once, or in `forget_noted` if a note refers to it."""
         if pending is NOTHING_PENDING:
             return
         if is_noted:
@@ -63,16 +63,16 @@ class BacklogSets:
             pending.close()
 
     def forget_noted(self) -> None:
-        """Close the sets that only notes had. The notes are not read again."""
+        """Close the sets that only the note refers to, because it is not read again."""
         for pending in self._noted:
             pending.close()
         self._noted.clear()
 
     @property
     def noted_charge(self) -> int:
-        """The charge of sets that only notes have."""
+        """The charge of sets that only the note refers to."""
         return sum(pending.charge_bytes for pending in self._noted)
 
 
 UNCOUNTED_SETS: Final = BacklogSets(Uncounted())
-"""For lanes that are only looked at, or that have ended."""
+"""The sets of lanes that are only read, or that have ended."""

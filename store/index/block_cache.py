@@ -1,10 +1,10 @@
 """BlockCache: which blocks of the index are in RAM, within a share of memory that is charged.
 
-A block that differs from its row in the metadata store is dirty and stays in RAM. A clean block may leave RAM and is
-read back when needed. So the cache stays bounded if a checkpoint comes before too many blocks are dirty. A crash loses
-the whole cache: recovery replays the journal from the last checkpoint.
+A dirty block differs from its row in the metadata store, and stays in RAM. A clean block may leave RAM, and is read
+back when needed. So the cache stays bounded as long as a checkpoint comes before too many blocks are dirty. A crash
+loses the whole cache: recovery replays the journal from the last checkpoint.
 
-BlockLane, the base of lanes with blocks, is here too, because lane and cache call each other.
+BlockLane is here too, because lane and cache call each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def capacity_blocks(cache_bytes: int) -> int:
 
 
 class BlockLane(JournaledLane):
-    """The store's lane with blocks, as the cache sees it."""
+    """A lane with blocks of its own: 512 messages in each, in RAM or as a row of the metadata store.
+
+    The BlockCache decides which blocks are in RAM.
+    """
 
     __slots__ = ("tail", "resident_blocks", "cache", "block_numbers", "stored_block_numbers", "rows_to_delete")
 
@@ -64,7 +67,7 @@ class BlockLane(JournaledLane):
         return block
 
     def pending_from(self) -> int:
-        """A sequence before which no message is pending: the beginning of the first block. O(1)."""
+        """Return where the first block with a pending message begins. O(1)."""
         return self.block_numbers.first << BLOCK_SHIFT if self.block_numbers else self.next_sequence
 
     def unpack(self, block_number: int, packed: bytes) -> Block:
@@ -112,7 +115,7 @@ class BlockCache:
         """Make an empty cache.
 
         account: pays for blocks; it must grant as much as cache_bytes.
-        lanes: all by number.
+        lanes: all lanes of the index, by number.
         read_block(lane, number): returns the row of a block.
         doubt: may raise another error for a row that is not a block; otherwise BlockDamaged is raised.
         checkpoint_need: is told when the cache fills.
@@ -122,18 +125,19 @@ class BlockCache:
         self._account = account
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._lanes = lanes
-        # Number of a lane -> its timetable of messages that come back.
+        # The timetable of each lane with delayed messages, by number of the lane.
         self.delayed: dict[int, BlockLane] = {}
         self._read_block = read_block
         self._doubt = doubt
         self._checkpoint_need = checkpoint_need
-        # Number of blocks in RAM that are charged. A block counts `extra_blocks` more, here and in _dirty_extra.
+        # Number of blocks in RAM that are charged, with their `extra_blocks` and the blocks of fingerprints.
         self._charged_blocks = 0
+        # `extra_blocks` of the dirty blocks, and the blocks of fingerprints.
         self._dirty_extra = 0
-        # Number of blocks that stand for fingerprints which no checkpoint has stored yet, included in both.
+        # Number of blocks that are charged for fingerprints which no checkpoint has stored yet.
         self._fingerprint_blocks = 0
         self._packed_bytes = 0
-        # Blocks that equal their rows, the one whose read or checkpoint was longest ago first.
+        # Blocks that equal their rows. The block whose read or checkpoint was longest ago comes first.
         self._clean: FIFOCache[tuple[int, int], Block] = FIFOCache(maxsize=UNLIMITED)
 
     @property
@@ -147,7 +151,7 @@ class BlockCache:
         return 4 * (len(self.dirty) + self._dirty_extra) >= 3 * self._capacity_blocks
 
     def has_room_for(self, blocks: int) -> bool:
-        """Return whether so many more blocks may become dirty before a checkpoint must come."""
+        """Return whether `blocks` more blocks may become dirty before a checkpoint must come."""
         return 2 * (len(self.dirty) + self._dirty_extra + blocks) <= self._capacity_blocks
 
     @property
@@ -156,9 +160,9 @@ class BlockCache:
         return self._charged_blocks * BLOCK_CHARGE_BYTES + self._packed_bytes
 
     def resize(self, cache_bytes: int) -> bool:
-        """Set the capacity; clean blocks above it leave at once. Requires: no checkpoint is under way.
+        """Set the capacity. Clean blocks above it leave RAM at once. Requires: no checkpoint is under way.
 
-        Return False if a checkpoint must come before the rest fits.
+        Return False if the dirty blocks do not fit until a checkpoint has come.
         """
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._make_room(0)
@@ -171,7 +175,7 @@ class BlockCache:
         lane.resident_blocks[block.number] = block
 
     def lane(self, lane_number: int) -> BlockLane:
-        """Return the lane of a number, or the timetable of messages that come back."""
+        """Return the lane of a number, or the timetable if the number is one of a timetable."""
         return self.delayed[lane_number ^ DELAYED] if lane_number & DELAYED else self._lanes[lane_number]
 
     def _make_room(self, blocks: int) -> None:
@@ -202,7 +206,7 @@ class BlockCache:
         self._note_filling()
 
     def hold_fingerprints(self, held_bytes: int) -> bool:
-        """Charge that many bytes of fingerprints that no checkpoint has stored yet, as dirty blocks.
+        """Charge dirty blocks for the fingerprints that no checkpoint has stored yet, `held_bytes` in all.
 
         Return False, and leave the charge as it was, if they would take more than an eighth of the cache.
         """
@@ -222,7 +226,7 @@ class BlockCache:
         return True
 
     def has_room_for_fingerprints(self, held_bytes: int) -> bool:
-        """Return whether that many bytes of fingerprints take at most an eighth of the cache."""
+        """Return whether `held_bytes` of fingerprints take at most an eighth of the cache."""
         return 8 * -(-held_bytes // BLOCK_CHARGE_BYTES) <= self._capacity_blocks
 
     def _note_filling(self) -> None:
@@ -271,7 +275,7 @@ class BlockCache:
         try:
             return lane.unpack(block_number, packed)
         except BlockDamaged as damage:
-            self._doubt(damage)  # its checksum is right, so whoever wrote it had another idea of a block
+            self._doubt(damage)  # the row's checksum is right, so its writer packed blocks in another way
             raise
 
     # ------------------------------------------------------------------ checkpoints
@@ -299,7 +303,10 @@ class BlockCache:
         self._packed_bytes = 0
 
     def checkpointed(self, lane: BlockLane, block: Block, *, is_stored: bool) -> None:
-        """Mark a block of take_dirty clean, or dirty again if it was not stored. It is in RAM, unchanged."""
+        """Mark a block of take_dirty clean, or dirty again if it was not stored.
+
+        Requires: the block is in RAM, and has not changed since.
+        """
         if is_stored:
             self._clean[lane.number, block.number] = block
         else:

@@ -1,10 +1,10 @@
 """CheckpointNeed: whether enough has changed since the last checkpoint for another one.
 
-Two things need it: messages that were added, because a replay would read them all, and blocks that are dirty, because
-they can't leave RAM. Both counts are in RAM alone, because an open begins with a checkpoint.
+Two things ask for a checkpoint: added messages, because a replay would read them all, and dirty blocks, because they
+can't leave RAM. Both are only in RAM, because an open begins with a checkpoint.
 
-A checkpoint that is postponed, for want of space or descriptors, counts as one here: the next is due only after as many
-messages again. Otherwise each call would try again in vain.
+After a checkpoint that was postponed, for want of space or descriptors, the next one is due only after as many messages
+again. Otherwise each call would try again in vain.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class CheckpointNeed:
         return self.adds >= self.due_adds + self._max_adds
 
     def checkpointed(self, adds: int) -> None:
-        """Begin to count up to the next checkpoint, also if the last one was postponed.
+        """Set when the next checkpoint is due, because one has ended or was postponed.
 
-        adds: how many there were when it began.
+        adds: the value of `adds` when that one began.
         """
         self.due_adds = max(self.due_adds, adds + self._max_adds)

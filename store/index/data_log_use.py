@@ -1,10 +1,10 @@
-"""DataLogUse: exact counts of what needs each data log, so that cleanup knows which it may delete."""
+"""DataLogUse: what needs a data log. Cleanup deletes data logs that nothing needs."""
 
 from __future__ import annotations
 
 
 class DataLogUse:
-    """Exact counts of what needs one data log."""
+    """The pending messages of one data log, and the other data logs that need its records."""
 
     __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs", "committed_data_logs")
 

@@ -1,9 +1,9 @@
-"""Deduplication: the ids that each producer sent last, so that a message that is sent again is not stored again.
+"""Deduplication: the last ids of each producer, so that a message that is sent a second time is not stored again.
 
-An id takes effect together with its message, because both are in the same record. The state record that opens each data
-log restates all windows, and so does the root of each checkpoint. So neither a crash nor the deletion of a data log
-loses the id of a stored message. The windows have a memory limit. Beyond it, the oldest ids of any producer are
-forgotten, and counted.
+A *window* has the last ids of one producer to one destination. An id takes effect together with its message, because
+both are in the same record. The state record that opens each data log restates all windows, and so does the root of
+each checkpoint. So neither a crash nor the deletion of a data log loses the id of a stored message. The windows have a
+memory limit. At the limit, the oldest ids of all producers are forgotten first, and counted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..format.state_record import WindowIds
 from .digest_queue import MASK, DigestQueue
 
 ID_CHARGE_BYTES: Final = 32
-"""Charge of an id: its digest, when it came, and where it is found."""
+"""Charge of an id: its digest, its stamp, and its entry in the index of a DigestQueue."""
 WINDOW_CHARGE_BYTES: Final = 1_024
 """Charge of a window without ids."""
 ROOM_BYTES: Final = 1 << 16
-"""Memory is asked of others in steps of this size."""
+"""Bytes that other holders of memory are asked to free at a time."""
 PIECE_IDS: Final = 256
-"""How many ids of one producer a state record has in a row, between those of others that came at the same time."""
+"""How many ids of one producer a state record has in a row. Then come ids of other producers from the same time."""
 
 
 class _Window:
@@ -50,7 +50,7 @@ class Deduplication:
 
         account: pays for the ids, up to limit_bytes; None: they are not counted.
         window_of: returns how many ids are kept for each producer of a destination of that name; 0: none.
-        make_room: asks others for memory.
+        make_room: asks other holders to free that many bytes of memory.
         """
         self._make_room = make_room
         self._account = account or Unlimited()
@@ -61,11 +61,13 @@ class Deduplication:
         self._windows: dict[tuple[int, bytes], _Window] = {}
         # Number of ids that were ever noted, which orders them by age.
         self._noted = 0
-        # A heap with an entry for each window, which has no id older than its entry. Some of these windows are gone.
+        # A heap with an entry for each window. No id of the window is older than its entry. Some entries are of windows
+        # that are gone.
         self._oldest: list[tuple[int, int, _Window]] = []
         self._entries = 0
-        # Number of ids that were forgotten, or not taken in, for want of memory before their window was full.
+        # Number of ids that were forgotten or not remembered for want of memory, although their window was not full.
         self.forgotten = 0
+        # The number of the transaction that will decide whether a message is stored.
         self._undecided: dict[Identity, int] = {}
 
     # ------------------------------------------------------------------ windows and ids
@@ -160,7 +162,7 @@ class Deduplication:
     # ------------------------------------------------------------------ memory
 
     def resize(self, limit_bytes: int) -> None:
-        """Set the memory limit of the windows; forget what is above it, oldest ids first."""
+        """Set the memory limit of the windows. If they are above it, forget the oldest ids."""
         self.limit_bytes = limit_bytes
         self._shrink(limit_bytes, None)
 
@@ -170,7 +172,7 @@ class Deduplication:
         return sum(WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.ids) for window in self._windows.values())
 
     def producers(self, destination_number: int) -> int:
-        """Return how many producers have a window there. All that give no name count as one. O(windows)."""
+        """Return how many producers have a window. All producers without a name count as one. O(windows)."""
         return sum(1 for found, _ in self._windows if found == destination_number)
 
     @property
@@ -179,20 +181,26 @@ class Deduplication:
         return sum(len(window.ids) for window in self._windows.values())
 
     def _reserve(self, charge_bytes: int, but: _Window | None) -> bool:
-        """Charge for an id or a window. The window `but` stays, though it may lose ids for this."""
+        """Charge for an id or a window. Return False if there is no memory.
+
+        This may forget the oldest ids of any window, and windows without ids, except the window `but`.
+        """
         if not self._shrink(self.limit_bytes - charge_bytes, but):
             return False
         if not self._account.reserve(charge_bytes):
             self._make_room(ROOM_BYTES)
             if not self._account.reserve(charge_bytes):
-                # Others hold all the memory, so the windows themselves must free what is needed.
+                # Other holders free no memory, so the windows must.
                 if not self._shrink(self._held_bytes - charge_bytes, but) or not self._account.reserve(charge_bytes):
                     return False
         self._held_bytes += charge_bytes
         return True
 
     def _shrink(self, to_bytes: int, but: _Window | None) -> bool:
-        """Drop the oldest ids until no more is held, but not the window `but`. Return whether that was possible."""
+        """Drop the oldest ids until the windows hold at most `to_bytes`. Return whether that was possible.
+
+        The window `but` is not dropped, even without ids.
+        """
         while self._held_bytes > to_bytes:
             window = self._pop_oldest()
             if window is None:
@@ -215,7 +223,7 @@ class Deduplication:
                 heappop(self._oldest)
                 continue
             if not len(window.ids):
-                return None  # it is the window that needs the memory, and it is the last one
+                return None  # only the window `but` of `_shrink` may be empty, and no other is left
             heappop(self._oldest)
             oldest_at = self._noted_at(window.ids.oldest_stamp)
             if oldest_at <= noted_at:
@@ -231,7 +239,7 @@ class Deduplication:
         heappush(self._oldest, (noted_at, self._entries, window))
 
     def _age_of(self, stamp: int) -> int:
-        """Return how many ids were noted since a stamp. An id of 2^32 ids ago counts as new again."""
+        """Return how many ids were noted since a stamp. After 2^32 more ids, a stamp looks new again."""
         return (self._noted - stamp) & MASK
 
     def _noted_at(self, stamp: int) -> int:

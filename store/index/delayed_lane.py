@@ -1,12 +1,12 @@
-"""DelayedLane: when messages of a lane that came back are offered again, in blocks of its own.
+"""DelayedLane: the timetable of a lane, which says when messages that came back are offered again.
 
-A consumer gave such a message back with a delay, or the policy has one. Until the delay has ended, the message is in no
-list. RAM holds at most its block here, which the block cache bounds and charges like all others. The rows of the
-metadata store know when the first message of each block is due, so messages that are due much later cost a row for 512
-of them and nothing else.
+A consumer gave such a message back with a delay, or the policy has a delay. Until the delay has ended, the message is
+in no list. The timetable has blocks of its own, which the block cache bounds and charges like all others. The row of a
+block knows when the first message of the block is due. So 512 messages that are due much later cost one row on disk,
+and nothing in RAM.
 
-A return record in the journal has the same times. A kill loses no record that was written. Lanes of non-persistent
-messages have such a timetable too; an open of the store drops it.
+A return record in the journal has the same times, so a kill loses none. Lanes of non-persistent messages have a
+timetable too; the next open of the store drops it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .pending_lane import PendingLane
 
 
 class DelayedLane(BlockLane):
-    """The store's record of the messages of one lane that wait.
+    """The timetable of another lane: a message is pending here while it waits for its time to be offered again.
 
-    `is_pending`, `pending_run` and `pending_messages` are about them. A message that is gone may still wait here, so
-    the caller checks what is pending. The state lock guards it.
+    A message that was removed from the other lane may still wait here, so callers ask the other lane too. The state
+    lock guards it.
     """
 
     __slots__ = ()
@@ -37,7 +37,7 @@ class DelayedLane(BlockLane):
         return DelayedBlock.unpack(block_number, packed)
 
     def put(self, first: int, last: int, due_at: int) -> None:
-        """Let first..last wait until this time, even if they waited for another. O(messages)."""
+        """Let first..last wait until `due_at`, even if they waited for another time. O(messages)."""
         for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
             base = number << BLOCK_SHIFT
             block = self.block(number)
@@ -94,7 +94,7 @@ class DelayedLane(BlockLane):
         self.earliest[DUE] = NEVER
 
     def note_due(self, block: Block, messages: int) -> None:
-        """Forget a block once none of its messages waits."""
+        """Count waiting messages that were removed, and forget the block if none of its messages waits any more."""
         assert block.times is not None
         self.pending_messages -= messages
         if not block.times.not_due_bits:
@@ -107,7 +107,10 @@ class DelayedLane(BlockLane):
         return self.not_due_bits(sequence, sequence) != 0
 
     def not_due_bits(self, first: int, last: int) -> int:
-        """Return a bit for each of first..last, in one block, that waits; the lowest bit is for the first."""
+        """Return a mask of first..last, in one block, with a bit for each message that waits.
+
+        The lowest bit is for `first`.
+        """
         block = self.block(first >> BLOCK_SHIFT)
         return 0 if block is None else block.not_due_bits(first & BLOCK_MASK, last & BLOCK_MASK)
 

@@ -1,14 +1,14 @@
 """DeliveryCounts: how often each message that came back was delivered before.
 
-A message on its first delivery has no entry. Messages that come back are counted here, by lane, in runs of sequences
-with the same count. A relocated copy keeps its sequence, so relocation changes nothing here. Return records, the state
-record that opens each data log, and the root of a checkpoint contain the counts; a crash loses none that was written.
+A message on its first delivery has no entry. Messages that came back are counted by lane, in runs of sequences with the
+same count. A relocated copy keeps its sequence, so relocation changes nothing here. Counts are in return records, in
+the state record that opens each data log, and in the root of a checkpoint. A crash loses no count that was written.
 
-A run of count 0 is a *suspect*: the previous process was killed and may have handed out its messages. Suspects are only
-in RAM.
+A run of count 0 is a *suspect*: the previous process was killed, and may have handed out the messages of the run.
+Suspects are only in RAM.
 
-The number of runs is bounded. If there would be too many, the lowest counts are forgotten first, and those messages
-begin to count again.
+The number of runs is bounded. At the bound, the lowest counts are forgotten, and their messages count from the
+beginning again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DeliveryCounts:
         return map(CountedRun, self._firsts, self._lasts, self._counts)
 
     def find(self, sequence: int) -> int | None:
-        """Return how often a message was delivered; 0: perhaps once; None: never, as far as known. O(log runs)."""
+        """Return how often a message was delivered. 0: it is a suspect. None: no count is known. O(log runs)."""
         at = bisect_right(self._firsts, sequence) - 1
         return self._counts[at] if at >= 0 and sequence <= self._lasts[at] else None
 
@@ -68,7 +68,7 @@ class DeliveryCounts:
         return self.find(sequence) or 0
 
     def extend(self, first: int, last: int, delivery_count: int) -> bool:
-        """Add the count of first..last if that only extends the last run; return whether it did."""
+        """Add the count of first..last if they continue the last run. Return False, and add nothing, if not."""
         if not self._lasts or self._lasts[-1] != first - 1 or self._counts[-1] != delivery_count:
             return False
         self._lasts[-1] = last
@@ -172,7 +172,7 @@ class DeliveryCountTable:
         return self._lanes.get(lane_number)
 
     def is_recorded(self, lane_number: int) -> bool:
-        """Return whether the journal has the counts of this lane: not if the lane ends with the process."""
+        """Return whether the counts of this lane are in the journal. They are not if the lane ends with the process."""
         return lane_number < NON_PERSISTENT and lane_number >> LANE_SHIFT not in self.local
 
     def put(self, lane_number: int, first: int, last: int, delivery_count: int) -> None:
@@ -187,11 +187,11 @@ class DeliveryCountTable:
             self._count(known.runs - before)
 
     def suspect(self, lane_number: int, first: int, last: int) -> None:
-        """Count messages of first..last without a count as perhaps delivered, by a process that was killed."""
+        """Make the messages of first..last that have no count suspects."""
         known = self._lanes.get(lane_number)
         before = 0 if known is None else known.runs
         if self._runs + before + 1 > self._runs_max or not self._afford(self._wanted(lane_number, before + 1)):
-            return  # known counts are not forgotten for suspects
+            return  # for suspects, no count is forgotten
         known = self._lanes.setdefault(lane_number, DeliveryCounts())
         known.suspect(first, last)
         self._count(known.runs - before)
@@ -247,7 +247,10 @@ class DeliveryCountTable:
     # ------------------------------------------------------------------ bounds
 
     def _make_room(self, lane_number: int) -> bool:
-        """Make room for two runs more of a lane, as one put may add; forget others if needed. False: there is none."""
+        """Make room for the two runs that one `put` may add to a lane; forget the lowest counts if needed.
+
+        False: there is no memory.
+        """
         if self._runs + 2 <= self._runs_max and self._afford(self._wanted(lane_number, 2)):
             return True
         self._forget_lowest()

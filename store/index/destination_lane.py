@@ -1,7 +1,7 @@
-"""DestinationLane: which messages of one (destination, priority) are pending, and where they are.
+"""DestinationLane: the messages that were sent to one priority of a queue or topic, and where they are in the journal.
 
-Messages are added and removed only here, together with the counts in the uses of data logs. The block cache decides
-which blocks are in RAM.
+Only this module adds messages to blocks and removes them, and it keeps the counts of DataLogUse in step. The block
+cache decides which blocks are in RAM.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .data_log_use import DataLogUse, use_of
 
 
 class DestinationLane(BlockLane):
-    """The store's lane of a queue: the pending messages of one (destination, priority) in the index.
+    """The lane of a queue: a message is pending from its send to its ack. A topic's lane is a TopicLane.
 
     The state lock guards it.
     """
@@ -37,15 +37,15 @@ class DestinationLane(BlockLane):
         """
         super().__init__(cache, destination_number << LANE_SHIFT | priority, destination_number, priority)
         self.data_log_uses = data_log_uses
-        # Whether messages only get a sequence and are not stored, because this is a topic's lane without subscriptions.
+        # Whether this is a topic's lane without subscriptions. Messages then get a sequence, and are not stored.
         self.is_unread = False
 
     def on_shrunk(self) -> None:
-        """Note that the lane is a row of the index now, and that the index no longer has this object."""
+        """Note that the lane is only a row of IdleLanes now, so that the index no longer has this object."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether no message is pending or comes back, so that the next sequence is all there is."""
+        """Whether no message is pending or delayed, so that the next sequence is all that must be kept."""
         return not self.pending_messages and not self.delayed_messages
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
@@ -428,7 +428,10 @@ class DestinationLane(BlockLane):
 
 
 class DeletedLane(DestinationLane):
-    """The store's stand-in for a lane of a deleted queue or topic: nothing is pending, and adding raises Closed."""
+    """The lane of a deleted queue or topic: nothing is pending.
+
+    Its destination number is NO_DESTINATION, so the journal raises Closed when somebody adds or acknowledges a message.
+    """
 
     __slots__ = ()
 

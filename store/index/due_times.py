@@ -1,8 +1,8 @@
 """DueTimes: find messages of a lane that have come due or have expired.
 
 The index alone finds them; no message is read. Blocks in RAM are asked directly. For the other blocks, the metadata
-store knows when the first message is due and when the first one expires. So messages that are due much later cost a row
-for 512 of them and nothing else.
+store knows when the first message is due and when the first one expires. So 512 messages that are due much later cost
+one row, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXPIRED_BLOCKS_MAX: Final = 16_384
 
 
 class DueTimes:
-    """Finds messages of the index by their times. The state lock guards it. Every method requires the state lock."""
+    """Finds messages of the index by their times. Every method requires the state lock."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class DueTimes:
         self._stored_blocks = stored_blocks
 
     def take_due(self, lane: BlockLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """Let messages that are due wait no longer, in up to `most_blocks` blocks; return runs of them.
+        """Let due messages wait no longer, in up to `most_blocks` blocks. Return runs of them.
 
-        `lane.earliest` says whether there are more. It takes fewer if a checkpoint must make room in the index
-        first.
+        `lane.earliest` says afterwards whether more are due. This stops early if a checkpoint must make room in the
+        index first.
         """
         numbers = self._blocks(lane, DUE, now_ms, most_blocks + 1)
         runs: list[tuple[int, int]] = []
@@ -79,7 +79,10 @@ class DueTimes:
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 
     def _blocks(self, lane: BlockLane, kind: int, until_ms: int, most: int) -> list[int]:
-        """Return the numbers of up to `most` blocks with a message up to that time, the earliest first."""
+        """Return the numbers of up to `most` blocks in which a message is due, or expires, by `until_ms`.
+
+        The block with the earliest such message comes first.
+        """
         found = [
             (block.times.earliest[kind], number)
             for number, block in lane.resident_blocks.items()

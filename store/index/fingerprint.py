@@ -67,7 +67,7 @@ _SUMMARIZED: Final[frozenset[type]] = frozenset((str, int, float, bool, NoneType
 
 
 class Fingerprint:
-    """What is known of one header in one block. This base class knows nothing."""
+    """Facts about one header in one block. This base class has none: any test of the header may hold."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
 """Fingerprints: recent fingerprints of blocks in RAM, and older ones in the metadata store.
 
-A scan for a selector asks which block may match next, and skips the others without reading them. A block gets its
-fingerprint once all its pending messages were examined and no more messages are added to it. The next checkpoint stores
-the fingerprint together with the acks that it relies on, so a crash loses both or neither. A missing fingerprint only
-costs a read of the block.
+A scan for a selector asks which block may match next, and skips the blocks before it without reading them. A block gets
+its fingerprint once no more messages are added to it and scans have examined all its pending messages. A fingerprint
+does not cover messages that were acknowledged before. So the next checkpoint stores it together with these acks, and a
+crash loses both or neither. A missing fingerprint only costs a read of the block.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Fingerprints:
 
     @property
     def is_full(self) -> bool:
-        """Whether those of one more block may find no room in RAM until a checkpoint has stored the others."""
+        """Whether RAM may have no room for the fingerprints of one more block until a checkpoint has stored some."""
         return not self._cache.has_room_for_fingerprints(self._fresh_bytes + BLOCK_ROWS_BYTES)
 
     def next_candidate(
@@ -84,8 +84,8 @@ class Fingerprints:
     ) -> Candidate | None:
         """Return the first block at or behind a sequence that may have a match. None: no block is left.
 
-        After BLOCKS_MAX blocks without a match, the next block is a candidate whatever it has. O(blocks); reads no
-        block.
+        After BLOCKS_MAX blocks that can't match, the next block is a candidate whatever its fingerprint says.
+        O(blocks); no block is read.
         """
         number = sequence >> BLOCK_SHIFT
         behind = number + BLOCKS_MAX
@@ -122,9 +122,9 @@ class Fingerprints:
         return known
 
     def examined(self, lane: DestinationLane, survey: BlockSurvey) -> None:
-        """Take in what a scan has examined; keep the fingerprints once all pending messages of the block are included.
+        """Take in the survey of a scan. Once it has all pending messages of the block, keep the fingerprints.
 
-        Requires: the examined messages are pending, or were when the scan began.
+        Requires: the examined messages are pending, or were pending when the scan began.
         """
         key = (lane.number, survey.names)
         before = self._surveys.pop(key, None)
@@ -192,7 +192,7 @@ class Fingerprints:
 
 
 def _together(known: dict[int, dict[str, bytes]], names: frozenset[str]) -> dict[str, Fingerprint]:
-    """Return a fingerprint of each header for all these blocks as if they were one."""
+    """Return a fingerprint of each header that describes all these blocks together."""
     return {name: fingerprint_of_all([row.get(name, b"") for row in known.values()]) for name in names}
 
 

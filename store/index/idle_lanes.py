@@ -1,8 +1,8 @@
 """IdleLanes: the next sequence of each empty lane, in columns.
 
-A lane that has no pending message and no row has only its next sequence, which must not be used twice. It takes 16
-bytes, charged with what the columns reserve in advance. It becomes an object when a message is sent there or
-acknowledged.
+A lane without pending messages, and without rows of blocks, has only its next sequence, which must not be used twice.
+Here it takes 16 bytes; the charge includes what the columns reserve in advance. It becomes an object again when a
+message is sent or acknowledged there.
 """
 
 from __future__ import annotations

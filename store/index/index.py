@@ -1,6 +1,6 @@
 """Index: which messages are pending, by lane, and which data logs they need.
 
-The metadata store is only written at checkpoints, so a full block of which everything is acknowledged before the next
+Only checkpoints write to the metadata store. So a full block whose messages are all acknowledged before the next
 checkpoint never touches the B-tree. The block cache decides which blocks are in RAM. A crash loses the whole index in
 RAM: recovery replays the journal from the last checkpoint.
 """
@@ -82,13 +82,13 @@ class Index:
         self._lanes_account = lanes_account or Uncounted()
         # Lanes that are in use or not empty, by number.
         self.lanes: dict[int, DestinationLane] = {}
-        # All other lanes that were ever used.
+        # Lanes that were used, and are empty and not in use now.
         self.idle = IdleLanes(lanes_account)
         # Empty lanes that are not in use and still have rows, which the next checkpoint deletes.
         self._leaving: dict[int, None] = {}
-        # Whether a checkpoint is under way, which refers to lanes.
+        # Whether a checkpoint is under way. It refers to lanes, so none may become a row meanwhile.
         self._is_storing = False
-        # By id, what needs each data log.
+        # The DataLogUse of each data log, by its id.
         self.data_log_uses: dict[int, DataLogUse] = {}
         # When the next checkpoint is due.
         self.checkpoint_need = checkpoint_need or CheckpointNeed()
@@ -97,11 +97,11 @@ class Index:
         self.delivery_count_table = delivery_count_table or DeliveryCountTable()
         # Makes the lanes of topics, once it is known which destinations are topics.
         self.topics: LaneMaker = _NoTopics()
-        # Number of a lane -> its timetable of messages that came back.
+        # The timetable of each lane with delayed messages, by number of the lane.
         self.delayed: dict[int, DelayedLane] = {}
         # Lanes of ended destinations that still have rows.
         self.forgotten: dict[int, DestinationLane] = {}
-        # The latest time in the journal. The store's time never goes behind it.
+        # The latest time in the journal. The store's clock is never before it.
         self.latest_ms = 0
 
     def ensure_lane(self, destination_number: int, priority: int) -> DestinationLane:
@@ -129,7 +129,7 @@ class Index:
         yield from ((number, lane.next_sequence) for number, lane in self.lanes.items())
 
     def skip_to(self, lane_number: int, sequence: int) -> None:
-        """Skip to a sequence in a lane as `DestinationLane.skip_to` does, without making an object for it.
+        """Skip to a sequence in a lane as `DestinationLane.skip_to` does. If the lane is a row, it stays one.
 
         Raises RecordDamaged as `DestinationLane.skip_to` does.
         """
@@ -141,14 +141,15 @@ class Index:
         self.idle.put(lane_number, max(self.idle.find(lane_number), sequence))
 
     def shrink_to_row(self, lane_number: int) -> None:
-        """Make a lane without pending messages a row: now, or once a checkpoint has deleted its rows.
+        """Make a lane without pending messages a row of IdleLanes: now, or once a checkpoint has deleted its blocks'
+        rows.
 
-        Requires: nobody has the lane. Later, callers must ask `ensure_lane` for it again.
+        Requires: no caller holds the lane. Later, callers must ask `ensure_lane` for it again.
         """
         lane = self.lanes.get(lane_number)
         if lane is None or not lane.is_idle:
             return
-        self.delivery_count_table.forget_lanes((lane_number,))  # they are of messages that are gone
+        self.delivery_count_table.forget_lanes((lane_number,))  # their messages are gone
         lane.retire_all()
         if self._is_storing or lane.stored_block_numbers.count:
             self._leaving[lane_number] = None
@@ -159,7 +160,7 @@ class Index:
             lane.on_shrunk()
 
     def shrink_all_to_rows(self) -> None:
-        """Make all empty lanes rows. Requires: no caller has a lane. O(lanes)."""
+        """Make all empty lanes rows of IdleLanes. Requires: no caller holds a lane. O(lanes)."""
         for number in list(self.lanes):
             self.shrink_to_row(number)
 
@@ -174,9 +175,7 @@ class Index:
         return bool(self._leaving)
 
     def delayed_lane(self, lane: PendingLane) -> DelayedLane:
-        """Return the timetable of messages that came back, for a lane of this index or of another kind; made on first
-        use.
-        """
+        """Return the timetable of a lane, made on first use. The lane may be one that this index does not have."""
         known = self.delayed.get(lane.number)
         if known is None:
             known = self._make_delayed_lane(lane.number)
@@ -197,7 +196,10 @@ class Index:
         return removed
 
     def trim_delayed(self, lane: JournaledLane, first: int, last: int) -> None:
-        """Remove those of first..last from the timetable that are no longer pending. O(1) if nothing is delayed."""
+        """Remove messages of first..last that are no longer pending from the timetables of a lane and its readers.
+
+        O(1) if nothing is delayed.
+        """
         for reader in lane.readers() if self.delayed else ():
             if (known := self.delayed.get(reader.number)) is not None:
                 known.trim(reader, first, last)
@@ -216,13 +218,16 @@ class Index:
                 self.delayed[lane_number].forget_all()
 
     def keep_delayed(self, destinations: Container[int]) -> None:
-        """Forget the timetables of all other destinations and subscriptions, and of non-persistent messages."""
+        """Forget the timetables of destinations and subscriptions that are not among `destinations`.
+
+        Those of non-persistent messages go too.
+        """
         for lane_number, delayed in self.delayed.items():
             if lane_number & NON_PERSISTENT or lane_number >> LANE_SHIFT not in destinations:
                 delayed.forget_all()
 
     def find_lane(self, lane_number: int) -> DestinationLane | None:
-        """Return the lane of a number; None: it is a row, or there is none."""
+        """Return the lane of a number. None: the lane is a row, or was never used."""
         return self.lanes.get(lane_number)
 
     def ensure_lane_numbered(self, lane_number: int) -> DestinationLane:
@@ -236,7 +241,7 @@ class Index:
         blocks: Mapping[int, list[tuple[int, int]]],
         earliest: Mapping[int, tuple[int, int]] = {},
     ) -> None:
-        """Take over the counters of a checkpoint and the numbers of its blocks; it reads no block.
+        """Take over the counters of a checkpoint and the numbers of its blocks. No block is read.
 
         earliest: when the first message of a lane is due, and when one expires; 0: never.
         """
@@ -277,13 +282,13 @@ class Index:
         return self.delayed[lane_number ^ DELAYED]
 
     def counts(self) -> tuple[Iterator[LaneCounts], list[UseCounts]]:
-        """Return what `restore` takes over, except the blocks.
+        """Return the lanes and uses for `restore`.
 
-        Lanes come one by one, because all at once would trigger the garbage collector.
+        The lanes come one by one, because a list of all would trigger the garbage collector.
         """
         lanes = (
             LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
-            for number, lane in chain(self.lanes.items(), self._waiting())
+            for number, lane in chain(self.lanes.items(), self._timetables())
         )
         idle = (LaneCounts(number, next_sequence, 0, 0) for number, next_sequence in self.idle)
         uses = [
@@ -298,7 +303,7 @@ class Index:
         ]
         return chain(idle, lanes), uses
 
-    def _waiting(self) -> Iterator[tuple[int, BlockLane]]:
+    def _timetables(self) -> Iterator[tuple[int, BlockLane]]:
         return ((lane.number, lane) for lane in self.delayed.values() if lane.block_numbers)
 
     def reset(self) -> None:
@@ -337,9 +342,7 @@ class Index:
                 self._lanes_account.release(INDEX_LANE_BYTES)
 
     def supersede(self, data_log: int, by_data_log: int) -> None:
-        """Let one record in by_data_log, which names all remaining messages of data_log, replace the acks of its
-        other messages.
-        """
+        """Note that no acks into data_log are needed any more: a survivors record in by_data_log replaces them."""
         for use in self.data_log_uses.values():
             use.acked_data_logs.discard(data_log)
         if data_log != by_data_log:
@@ -350,11 +353,11 @@ class Index:
         return self.data_log_uses.get(data_log)
 
     def use(self, data_log: int) -> DataLogUse:
-        """Return the use of a data log; an unknown one is needed by nothing."""
+        """Return the use of a data log, made if needed: nothing needs a data log that is not known yet."""
         return use_of(self.data_log_uses, data_log)
 
     def forget_data_logs(self, gone: Collection[int]) -> None:
-        """Forget data logs that a cleanup has removed, with all that records in them did. O(data logs)."""
+        """Forget data logs that a cleanup has removed, also in the uses of others. O(data logs)."""
         for data_log in gone:
             self.data_log_uses.pop(data_log, None)
         for use in self.data_log_uses.values():
@@ -362,7 +365,7 @@ class Index:
             use.committed_data_logs.difference_update(gone)
 
     def keep_data_logs(self, existing: set[int]) -> None:
-        """Forget all other data logs, likewise. O(data logs)."""
+        """Forget all data logs that are not among `existing`, also in the uses of others. O(data logs)."""
         for data_log in self.data_log_uses.keys() - existing:
             del self.data_log_uses[data_log]
         for use in self.data_log_uses.values():
@@ -370,7 +373,7 @@ class Index:
             use.committed_data_logs &= existing
 
     def note_time(self, now_ms: int) -> None:
-        """Note a time that a record in the journal has."""
+        """Note the time of a record in the journal."""
         if now_ms > self.latest_ms:
             self.latest_ms = now_ms
 
@@ -402,13 +405,13 @@ class Index:
         return self.cache.held_bytes
 
     def has_room_for(self, blocks: int) -> bool:
-        """Return whether so many more blocks may become dirty before a checkpoint must come."""
+        """Return whether `blocks` more blocks may become dirty before a checkpoint must come."""
         return self.cache.has_room_for(blocks)
 
     def resize(self, cache_bytes: int) -> bool:
         """Set the capacity of the block cache. Requires: no checkpoint is under way.
 
-        Return False if a checkpoint must come before the rest fits.
+        Return False if the dirty blocks do not fit until a checkpoint has come.
         """
         return self.cache.resize(cache_bytes)
 
@@ -441,9 +444,9 @@ class Index:
         *,
         is_stored: bool,
     ) -> None:
-        """Note how a checkpoint went.
+        """Note whether a checkpoint was stored. If not, the next one must write and delete the same rows.
 
-        If it is stored, forget what it wrote and deleted; otherwise all of it is due again.
+        taken, deleted, fingerprints: what `take_dirty`, `take_rows_to_delete` and `take_fingerprints` returned.
         """
         self.cache.release_packed()
         if is_stored:

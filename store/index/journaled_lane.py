@@ -1,4 +1,4 @@
-"""JournaledLane: what a lane answers beyond a PendingLane if its messages are in the journal."""
+"""JournaledLane: what a lane answers beyond a PendingLane because its messages are records of the journal."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from .pending_lane import PendingLane
 
 
 class JournaledLane(PendingLane):
-    """The store's lane of messages in the journal, which MessageStore reads and acknowledges."""
+    """A lane whose messages are records of the journal: MessageStore reads them there, and acknowledges by a record."""
 
     __slots__ = ()
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """Remove first..last, by a record in ack_data_log (0: no record). Return how many of them were pending."""
+        """Remove first..last. Return how many of them were pending.
+
+        ack_data_log: the data log with the record that removes them; 0: there is no record.
+        """
         raise NotImplementedError
 
     def readers(self) -> Iterable[PendingLane]:
-        """Return the lanes in which a message is no longer pending when it is removed from this one."""
+        """Return all lanes that lose a message which is removed here: also those of a topic's subscriptions."""
         return (self,)
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:
@@ -26,5 +29,5 @@ class JournaledLane(PendingLane):
         raise NotImplementedError
 
     def extents(self, first: int, last: int) -> Iterator[Extent | SingleRecords]:
-        """Return where first..last are. Requires: they are in one block and pending."""
+        """Yield where in the journal first..last are. Requires: they are in one block and pending."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""NotedBacklogs: what a checkpoint stores of the backlogs of durable subscriptions, as they were at one moment.
+"""NotedBacklogs: the backlogs of durable subscriptions at one moment, as a checkpoint stores them.
 
-The note is made under the state lock in little time, and read without it: the sets that it refers to do not change
-meanwhile (TopicLane.note_backlogs).
+Making the note takes little time under the state lock. The checkpoint reads it without the lock: the sets that it
+refers to do not change meanwhile (TopicLane.note_backlogs).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .subscription_table import Cursors
 
 
 class NotedBacklogs:
-    """What durable subscriptions had not acknowledged of a topic's lane at some moment. Reading it needs no lock."""
+    """The messages of a topic's lane that each durable subscription had not acknowledged. Reading it needs no lock."""
 
     __slots__ = (
         "_numbers",
@@ -34,9 +34,10 @@ class NotedBacklogs:
     def __init__(
         self, lanes: Sequence[PendingLane], pending: list[SequenceBitmap], cursors: Cursors, topic_lane: PendingLane
     ) -> None:
-        """Note the backlogs in columns, because a tuple for each would trigger the garbage collector.
+        """Note the backlogs in columns, because a tuple for each lane would trigger the garbage collector.
 
-        pending: what each of the lanes has not acknowledged, as of its last `catch_up`.
+        lanes, pending: the lane of each open subscription, and its set as of the last `catch_up`. cursors: those of the
+            subscriptions that are not open.
         """
         self._numbers = array("Q", [lane.number for lane in lanes])
         self._pending = pending

@@ -1,4 +1,4 @@
-"""PendingLane: the questions that every lane answers, wherever its messages are."""
+"""PendingLane: what every lane of the store counts and answers, wherever its messages are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..structures.bits import first_run, ones
 
 
 class PendingLane:
-    """The store's object for a lane: which messages are pending, whatever class knows where they are.
+    """Base of all lanes of the store: which messages of one priority of a queue, topic or subscription are pending.
 
-    Dispatch has a LaneState for the same lane, whose `pending_lane` this is. The state lock guards it.
+    Dispatch has a LaneState for the same lane, and calls this object its `pending_lane`. The state lock guards it.
     """
 
     __slots__ = (
@@ -34,17 +34,17 @@ class PendingLane:
         # The sequence that the next message gets.
         self.next_sequence = 0
         self.pending_messages = 0
-        # Content bytes of messages that came, including those that were pending when the lane was restored.
+        # Content bytes of messages that were added, or were pending when the lane was restored.
         self.added_bytes = 0
-        # Content bytes of those messages that have left, for any reason.
+        # Content bytes of the messages among them that have left the lane, for any reason.
         self.removed_bytes = 0
-        # Lower bounds of the times at which a message is due and expires; NEVER: none waits, or none expires.
+        # At the earliest when a message is due, and when one expires. NEVER: no message waits, or none expires.
         self.earliest = [NEVER, NEVER]
         # Messages that came back and are offered again later. None: there never was one.
         self.delayed: PendingLane | None = None
 
     def take_over_counts(self, lane: PendingLane) -> None:
-        """Become this lane in all that is counted and known of its messages, without their places."""
+        """Copy the numbers, counts and times of a lane that this one replaces. The places of messages stay there."""
         self.number, self.destination_number, self.priority = lane.number, lane.destination_number, lane.priority
         self.next_sequence, self.pending_messages = lane.next_sequence, lane.pending_messages
         self.added_bytes, self.removed_bytes = lane.added_bytes, lane.removed_bytes
@@ -76,9 +76,9 @@ class PendingLane:
         raise NotImplementedError
 
     def pending_from(self) -> int:
-        """A sequence before which no message is pending: the beginning of the first block with a pending one.
+        """Return a sequence before which no message is pending: where the first block with a pending message begins.
 
-        The next sequence of the lane if no message is pending. O(1), no disk.
+        It is the next sequence of the lane if no message is pending. O(1), no disk.
         """
         raise NotImplementedError
 
@@ -87,11 +87,14 @@ class PendingLane:
         raise NotImplementedError
 
     def times_of(self, sequence: int) -> MessageTimes:
-        """Return when a pending message is due, or was due recently, and when it expires."""
+        """Return when a pending message is due, and when it expires. A due time that has passed may be there still."""
         raise NotImplementedError
 
     def not_due_bits(self, first: int, last: int) -> int:
-        """Return a bit for each of first..last, in one block, that is not due yet; the lowest bit is for the first."""
+        """Return a mask of first..last, in one block, with a bit for each message that is not due yet.
+
+        The lowest bit is for `first`.
+        """
         raise NotImplementedError
 
     def is_delayed(self, sequence: int) -> bool:

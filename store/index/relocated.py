@@ -1,7 +1,7 @@
-"""RelocatedPlaces: where messages of one block are that were copied out of their first data log.
+"""RelocatedPlaces: where the copies are of messages of one block that were moved out of their data log.
 
-Runs of consecutive messages are kept in columns beside those of the block, which stay unchanged: 16 bytes for a run. A
-block has no such columns until its first message is relocated.
+It keeps runs of consecutive messages in columns of its own, 16 bytes a run; the columns of the block stay unchanged. A
+block has no RelocatedPlaces until its first message is relocated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _STRETCH_BYTES: Final = 16
 
 
 class CopiedRun(NamedTuple):
-    """Messages from index first to last in one record, the copy of `messages` messages from `begin` on."""
+    """The messages from index `first` to `last` of a block, in one record that has copies of `messages` messages.
+
+    `begin` is the index of the first message of the record.
+    """
 
     first: int
     last: int

@@ -44,7 +44,7 @@ class SubscriptionTable:
         """Make an empty table. account: pays for the rows."""
         self._account = account
         self._rows = PackedRows(_end_of)
-        # Where the rows begin, sorted by topic and name; retentions are behind the others of their topic.
+        # Where the rows begin, sorted by topic and name. A retention comes behind the subscriptions of its topic.
         self._by_name = array("I")
         self._charged_bytes = 0
 
@@ -183,7 +183,7 @@ def _key_of(topic: int, name: bytes, kind: int = 0) -> bytes:
 
 
 class Cursor(NamedTuple):
-    """What an unused subscription needs of a lane: all messages from `next_sequence` on."""
+    """The place from which on a subscription that nobody uses needs all messages of a lane."""
 
     next_sequence: int
     sent_bytes: int
@@ -204,7 +204,7 @@ class Cursors:
     __slots__ = ("_account", "_numbers", "_columns", "_lowest")
 
     def __init__(self, account: OverdraftAccount) -> None:
-        """Make it without cursors. account: pays for the columns."""
+        """Make the cursors of a lane; there are none yet. account: pays for the columns."""
         self._account = account
         # Numbers of subscriptions, sorted.
         self._numbers = _NO_NUMBERS

@@ -1,11 +1,11 @@
 """Subscriptions: which subscriptions get the messages of each topic.
 
-A durable subscription begins and ends with a record, and the state record that opens each data log restates it. What it
-has not acknowledged is in the root of each checkpoint; if the root is lost, it is computed from the journal. A
-subscription that is not durable has no record, so a crash or a close ends it.
+A durable subscription begins and ends with a record, and the state record that opens each data log restates it. The
+root of each checkpoint has the messages that it has not acknowledged; if the root is lost, a replay of the journal
+finds them. A subscription that is not durable has no record, so a crash or a close ends it.
 
-A durable subscription that nobody uses is a row of the SubscriptionTable and a row of each lane of its topic. Using it
-opens it, and afterwards it is put away again.
+A durable subscription that nobody uses is a row of the SubscriptionTable, and a cursor in each lane of its topic. It is
+opened, with objects of its own, for as long as somebody uses it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from .topic_lane import NO_RECORD, LaneHome, SubscriptionLane, TopicLane
 SUBSCRIBER_BYTES: Final = 480
 """Charge of an open subscription, without its lanes. Measured with tracemalloc over 10,000 subscriptions."""
 PART_BLOCKS: Final = 64
-"""Blocks of topics that are examined before the state lock is released, which takes a few milliseconds."""
+"""Blocks of topics that are examined in one hold of the state lock, which takes a few milliseconds."""
 ASKED_AT_ONCE: Final = 32
-"""Subscriptions that are asked in the same time that the rest of its work for a block takes."""
+"""Asking so many subscriptions about a block takes as long as all other work for the block."""
 
 
 class Subscriber:
     """The store's entry of a subscription and its lanes, one for each lane of its topic.
 
-    `facts.name` is "" if it is not durable. A retention is a Subscriber too: it needs everything that its topic keeps
-    beyond all acks, and nobody reads it.
+    `facts.name` is "" if the subscription is not durable. A retention is a Subscriber too: it needs all messages that
+    its topic keeps although they were acknowledged, and nobody reads it.
     """
 
     __slots__ = ("facts", "is_durable", "lanes")
@@ -57,9 +57,9 @@ class _Topic(LaneHome):
     def __init__(
         self, topic_number: int, topics: dict[int, _Topic], open_subscription: Callable[[int], object]
     ) -> None:
-        """Make it and add it to `topics`.
+        """Make the entry of a topic and add it to `topics`.
 
-        topics: topics by number, from which it removes itself with its last lane and subscription.
+        topics: the entries by number. This one removes itself when its last lane or subscription has gone.
         open_subscription: opens the subscription of a number.
         """
         self._open = open_subscription
@@ -72,7 +72,7 @@ class _Topic(LaneHome):
         topics[topic_number] = self
 
     def forget_lane(self, lane: TopicLane) -> None:
-        """Forget a lane that is a row of the index now; forget the topic with its last lane."""
+        """Forget a lane that is a row of IdleLanes now; with its last lane, forget the topic."""
         self.lanes.remove(lane)
         self.leave_if_empty()
 
@@ -92,7 +92,7 @@ class Subscriptions(LaneMaker):
     def __init__(self, index: Index, backlogs: OverdraftAccount | None = None) -> None:
         """Make it without subscriptions.
 
-        backlogs: pays for what subscriptions have not acknowledged; None: it is not counted.
+        backlogs: pays for subscriptions and their sets of messages; None: these are not counted.
         """
         self._index = index
         self._account = backlogs or Uncounted()
@@ -102,13 +102,13 @@ class Subscriptions(LaneMaker):
         index.topics = self
         # Numbers of all topics, sorted.
         self._numbers = array("I")
-        # Open subscriptions by number: they are in use, or need more than all messages from one place on.
+        # Open subscriptions by number: somebody uses them, or a cursor can't say which messages they need.
         self.by_number: dict[int, Subscriber] = {}
         # Topics that have lanes or subscriptions, by number.
         self._topics: dict[int, _Topic] = {}
         # Number of the next destination or subscription. A number is never used again.
         self.next_number = 1
-        # Whether the last `remove_unneeded` stopped early, so that a checkpoint can make room.
+        # Whether the last `remove_unneeded` stopped early, because a checkpoint must make room first.
         self.is_behind = False
 
     def reset(self) -> None:
@@ -169,7 +169,7 @@ class Subscriptions(LaneMaker):
         lane.enter()
         lane.delayed = self._index.delayed.get(lane.number)
 
-    # ------------------------------------------------------------------ opening and putting away
+    # ------------------------------------------------------------------ opening, and becoming rows
 
     def __contains__(self, subscription_number: int) -> bool:
         return subscription_number in self.by_number or subscription_number in self.table
@@ -188,7 +188,7 @@ class Subscriptions(LaneMaker):
         return {*self.table, *self.by_number}
 
     def open_numbered(self, subscription_number: int) -> Subscriber | None:
-        """Return a subscription, open, to use it. None: there is none. O(log subscriptions)."""
+        """Open a subscription, if it is not open, and return it. None: there is none. O(log subscriptions)."""
         subscriber = self.by_number.get(subscription_number)
         if subscriber is None and (facts := self.table.find(subscription_number)) is not None:
             topic = self._topic(facts.topic)
@@ -203,9 +203,9 @@ class Subscriptions(LaneMaker):
         return subscriber
 
     def for_report(self, subscription_number: int) -> Subscriber | None:
-        """Return a subscription for reading its present state. None: there is none.
+        """Return a subscription, to read its present state only. None: there is none.
 
-        For a closed subscription this is a separate object, which must not be changed.
+        A subscription that is a row stays one: the object that is returned for it must not be changed.
         """
         subscriber = self.by_number.get(subscription_number)
         if subscriber is None and (facts := self.table.find(subscription_number)) is not None:
@@ -217,9 +217,10 @@ class Subscriptions(LaneMaker):
         return subscriber
 
     def shrink_to_row(self, subscription_number: int) -> None:
-        """Make a durable subscription rows, if it needs just all messages from some place on.
+        """Make a durable subscription a row again, if a cursor in each lane says which messages it needs.
 
-        Requires: nobody has it. Later, callers must ask `open_numbered` for it again. O(lanes + subscriptions copied).
+        Requires: no caller holds it. Later, callers must ask `open_numbered` for it again. O(lanes + subscriptions
+        copied).
         """
         subscriber = self.by_number.get(subscription_number)
         if subscriber is None or not subscriber.is_durable or subscriber.facts.is_retention:
@@ -236,7 +237,7 @@ class Subscriptions(LaneMaker):
         topic.leave_if_empty()
 
     def shrink_all_to_rows(self) -> None:
-        """Make all subscriptions rows for which that is possible. Requires: no caller has one. O(subscriptions)."""
+        """Make all subscriptions rows that can be rows. Requires: no caller holds one. O(subscriptions)."""
         for number in list(self.by_number):
             self.shrink_to_row(number)
 
@@ -260,7 +261,7 @@ class Subscriptions(LaneMaker):
         return subscriber
 
     def unsubscribe(self, subscription_number: int) -> None:
-        """End a subscription and its needs, if it exists. O(blocks it had)."""
+        """End a subscription, if it exists. Messages that only it needed may be removed. O(blocks it had)."""
         subscriber = self.open_numbered(subscription_number)
         if subscriber is not None:
             topic = self._topics[subscriber.facts.topic]
@@ -276,13 +277,13 @@ class Subscriptions(LaneMaker):
             topic.leave_if_empty()
 
     def seek(self, subscription_number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
-        """Make the existing messages from some places on pending for a subscription, by a record in data_log or
-        NO_RECORD.
+        """Make the existing messages from some places on pending for a subscription, if there is such a subscription.
 
-        firsts: (priority, sequence) of the lanes to move; the others stay. Counts and delays of persistent messages are
-            forgotten. Nothing happens if there is no such subscription. The record is needed as long as any data log
-            that has messages now, because without it a replay would restore the acknowledged and pending messages from
-            before.
+        Delivery counts and delays of its persistent messages are forgotten.
+
+        firsts: (priority, sequence) of the lanes to move; other lanes stay as they are.
+        data_log: the data log with the seek record, or NO_RECORD. It is kept as long as any data log that has pending
+            messages now: without the record, a replay would restore the backlog from before the seek.
         """
         if self.open_numbered(subscription_number) is None:
             return
@@ -329,7 +330,7 @@ class Subscriptions(LaneMaker):
                 yield subscriber
 
     def retention(self, topic: int) -> Subscriber | None:
-        """Return the entry for the messages that a topic keeps beyond all acks. None: it keeps none."""
+        """Return the retention of a topic. None: it has none."""
         entry = self._topics.get(topic)
         return None if entry is None else entry.retention
 
@@ -349,10 +350,7 @@ class Subscriptions(LaneMaker):
         return self.ensure_lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def ensure_lane(self, number: int, priority: int) -> JournaledLane:
-        """Return the lane that acks with this number are about: a subscription's, or a destination's own.
-
-        It is made if needed.
-        """
+        """Return the lane whose acks have this number, of a subscription or a destination. It is made if needed."""
         subscriber = self.open_numbered(number)
         if subscriber is None:
             return self._index.ensure_lane(number, priority)
@@ -412,7 +410,7 @@ class Subscriptions(LaneMaker):
     def restore(self, backlogs: Iterable[SubscriptionBacklog]) -> None:
         """Take over the backlogs of a checkpoint.
 
-        The next `remove_unneeded` removes what only subscriptions that were not durable needed.
+        The next `remove_unneeded` removes messages that only subscriptions needed which were not durable.
         """
         for backlog in backlogs:
             subscriber = self.by_number.get(backlog.lane_number >> LANE_SHIFT)
@@ -424,16 +422,16 @@ class Subscriptions(LaneMaker):
 
     @property
     def rows_charge(self) -> int:
-        """The charge of rows: those of the table, and those of lanes."""
+        """The charge of the rows of the table, and of the cursors of lanes."""
         return self.table.charge_bytes + sum(lane.cursors.charge_bytes for lane in self._lanes())
 
     @property
     def charge_bytes(self) -> int:
-        """The charge of subscriptions, and of their parts of lanes. O(open subscriptions)."""
+        """The charge of subscriptions, with their lanes, sets and cursors. O(open subscriptions)."""
         opened_bytes = SUBSCRIBER_BYTES * len(self.by_number) + sum(lane.subscribers_charge for lane in self._lanes())
         return self.table.charge_bytes + opened_bytes + self._backlogs.noted_charge
 
-    # ------------------------------------------------------------------ what nobody needs
+    # ------------------------------------------------------------------ messages that no subscription needs
 
     @property
     def touched_blocks(self) -> int:
@@ -445,10 +443,10 @@ class Subscriptions(LaneMaker):
         return self.remove_unneeded(PART_BLOCKS)
 
     def remove_unneeded(self, blocks: int = SEQUENCE_MAX) -> int:
-        """Remove messages that no subscription needs, in up to `blocks` blocks; return in how many it did, or 0.
+        """Remove messages that no subscription needs from up to `blocks` blocks. Return how many blocks were visited.
 
-        It takes fewer blocks of a topic with many subscriptions, because each of them is asked. `is_behind` is set if a
-        checkpoint must make room first.
+        A block counts as several if its topic has many subscriptions, because each of them is asked. `is_behind` is set
+        if a checkpoint must make room first.
         """
         self.is_behind = False
         visited = 0

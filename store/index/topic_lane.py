@@ -1,11 +1,12 @@
-"""TopicLane: a topic's lane, and what each subscription has not acknowledged of it.
+"""TopicLane and SubscriptionLane: the messages of a topic, and what each subscription has not acknowledged of them.
 
-The places of a topic's messages are in the blocks of its lane, once. A subscription only has a set of the sequences
-that it has not acknowledged. Its acks contain its number, so the journal says which subscription has finished which
-messages. A message leaves the topic's lane, and frees its data log, once no subscription needs it; before each
-checkpoint, `remove_unneeded` finds such messages block by block. The cost of a send does not depend on the number of
-subscriptions: messages that were sent since a subscription last caught up are pending for it, and are added to its set
-on demand.
+The blocks of the topic's lane have the place of each message once, however many subscriptions there are. A subscription
+has a set of the sequences that it has not acknowledged. An ack in the journal has the subscription's number. A message
+leaves the topic's lane, and frees its data log, once no subscription needs it: before each checkpoint,
+`remove_unneeded` finds such messages block by block.
+
+The cost of a send does not depend on the number of subscriptions. All messages that were sent since a subscription last
+caught up are pending for it, and `catch_up` adds them to its set when somebody asks.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 from .subscription_table import Cursor
 
 COUNTED_BLOCKS: Final = 128
-"""Most blocks that a moved cursor reads to count the bytes behind it, which takes a few milliseconds."""
+"""Most blocks that a seek reads to count the pending bytes, which takes a few milliseconds."""
 NO_RECORD: Final = 0
-"""Stands for the data log of an ack that has no record, so that no data log must be kept for it."""
+"""The data log of a removal without a record in the journal. No data log must be kept for it."""
 
 
 class LaneHome(ABC):
-    """A topic as its lanes see it."""
+    """The topic, as its lanes call it."""
 
     __slots__ = ()
 
     @abstractmethod
     def forget_lane(self, lane: TopicLane) -> None:
-        """Forget a lane that is only a row of the index now."""
+        """Forget a lane that is only a row of IdleLanes now."""
 
     @abstractmethod
     def open_subscription(self, subscription_number: int) -> None:
@@ -54,7 +55,7 @@ class LaneHome(ABC):
 
 
 class TopicLane(DestinationLane):
-    """The store's lane of a topic: the messages that at least one subscription may still need.
+    """The lane of a topic: a message is pending as long as at least one subscription may need it.
 
     The state lock guards it.
     """
@@ -86,10 +87,11 @@ class TopicLane(DestinationLane):
         self._nowhere: TopicLane | None = None
         # The cursors of subscriptions that nobody uses.
         self.cursors = backlogs.cursors()
-        # How often backlogs were noted, and the number of the note that is still read; 0: none is.
+        # How often backlogs were noted, and the number of the note that a checkpoint still reads; 0: no checkpoint
+        # does.
         self.snapshots = self.open_snapshot = 0
         self.is_unread = True
-        # Has the lanes of the topic. None: this lane stands for one that is gone.
+        # The topic. None: this is the `nowhere` of another lane.
         self.home: LaneHome | None = None
         # The lane of each open subscription, by number.
         self.subscribers: dict[int, SubscriptionLane] = {}
@@ -100,7 +102,7 @@ class TopicLane(DestinationLane):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the lane could be a row. It could not while subscriptions refer to it."""
+        """Whether the lane could be a row of IdleLanes. It can't be one while subscriptions refer to it."""
         return not self.has_subscriptions and super().is_idle
 
     @property
@@ -116,7 +118,7 @@ class TopicLane(DestinationLane):
         self.is_unread = False
 
     def shrink_to_row(self, lane: SubscriptionLane, cursor: Cursor) -> None:
-        """Make a subscription's lane a row. Requires: no caller holds the lane."""
+        """Replace a subscription's lane by a cursor. Requires: no caller holds the lane."""
         del self.subscribers[lane.destination_number]
         lane.leave(self.nowhere)
         self.cursors.put(lane.destination_number, cursor)
@@ -131,7 +133,7 @@ class TopicLane(DestinationLane):
         return self._nowhere
 
     def _open_before(self, end: int) -> None:
-        """Open each subscription that is a row and needs a message before that sequence. O(subscriptions)."""
+        """Open each subscription that is a cursor and needs a message before `end`. O(subscriptions)."""
         lowest = self.cursors.lowest
         if lowest is not None and lowest < end:
             assert self.home is not None
@@ -140,7 +142,7 @@ class TopicLane(DestinationLane):
                     self.home.open_subscription(number)
 
     def on_shrunk(self) -> None:
-        """Tell the topic that the lane is only a row of the index now."""
+        """Tell the topic that the lane is only a row of IdleLanes now."""
         if self.home is not None:
             self.home.forget_lane(self)
 
@@ -182,7 +184,7 @@ class TopicLane(DestinationLane):
 
     @property
     def total_sent_bytes(self) -> int:
-        """Content bytes of messages that came, including those to which nobody had subscribed."""
+        """Content bytes of all messages that were sent to the topic, even while it had no subscription."""
         return self.sent_bytes
 
     def put_times(self, first: int, times: Sequence[MessageTimes]) -> None:
@@ -248,7 +250,7 @@ class TopicLane(DestinationLane):
         return needed
 
     def masks(self, block_number: int) -> Iterator[tuple[int, int]]:
-        """Yield each subscription with the messages of a block that it needs. O(subscriptions)."""
+        """Yield each subscription with a mask of the messages of a block that it needs. O(subscriptions)."""
         yield from ((subscription, lane.mask(block_number)) for subscription, lane in self.subscribers.items())
         cursors = self.cursors
         yield from (
@@ -257,15 +259,14 @@ class TopicLane(DestinationLane):
         )
 
     def _mask_from(self, begin: int, block_number: int) -> int:
-        """Return the messages of a block that were sent from a sequence on."""
+        """Return a mask of the messages of a block from the sequence `begin` on."""
         base = block_number << BLOCK_SHIFT
         low, high = max(begin - base, 0), min(self.next_sequence - 1 - base, BLOCK_MASK)
         return ones(low, high) if low <= high else 0
 
     def restate(self, first: int, last: int, needs: Iterable[NeededRun]) -> None:
-        """Set which of first..last, sequences of one block, each subscription needs.
-
-        Other needs of these are forgotten.
+        """Set which of first..last, sequences of one block, each subscription needs. A subscription that `needs` does
+        not name needs none of them.
         """
         self._open_before(self.next_sequence + 1)
         number = first >> BLOCK_SHIFT
@@ -304,17 +305,17 @@ class TopicLane(DestinationLane):
 
     @property
     def subscribers_charge(self) -> int:
-        """The charge of what subscriptions have of this lane. O(subscriptions)."""
+        """The charge of the lanes, sets and cursors that subscriptions have here. O(subscriptions)."""
         sets_bytes = sum(lane.pending.charge_bytes for lane in self.subscribers.values() if lane.has_pending_set)
         return SUBSCRIPTION_LANE_BYTES * len(self.subscribers) + sets_bytes + self.cursors.charge_bytes
 
     def touch_all(self) -> None:
-        """Make the next `remove_unneeded` check every block, because it is not known what is needed."""
+        """Let `remove_unneeded` check every block, because it is not known which messages are needed."""
         for first, last in self.block_numbers:
             self.touched.add(first, last)
 
     def remove_unneeded(self) -> None:
-        """Remove messages of the next touched block that no subscription needs.
+        """Remove the messages of the next touched block that no subscription needs.
 
         O(subscriptions). It reads at most one block.
         """
@@ -344,10 +345,10 @@ class TopicLane(DestinationLane):
 
 
 class SubscriptionLane(JournaledLane):
-    """The store's lane of a subscription: the messages of a topic's lane that it has not acknowledged.
+    """The lane of a subscription: the messages of a TopicLane that this subscription has not acknowledged.
 
-    `number` and `destination_number` are those of the subscription, sequences and places those of the topic. The
-    counters are as of the last `catch_up`. The state lock guards it.
+    `number` and `destination_number` belong to the subscription; sequences and places belong to the topic. The counters
+    are as of the last `catch_up`. The state lock guards it.
     """
 
     __slots__ = (
@@ -365,19 +366,19 @@ class SubscriptionLane(JournaledLane):
     def __init__(
         self, topic: TopicLane, subscription_number: int, *, is_durable: bool, cursor: Cursor | None = None
     ) -> None:
-        """Make the lane. It keeps no message until `enter`.
+        """Make the lane. The topic keeps no message for it until `enter`.
 
-        cursor: what the subscription needs; None: messages that are sent from now on.
+        cursor: the subscription needs all messages from there on; None: it needs messages that are sent from now on.
         """
         super().__init__(subscription_number << LANE_SHIFT | topic.priority, subscription_number, topic.priority)
         self.topic = topic
         self.is_durable = is_durable
-        # Whether the pending bytes are an estimate; see `seek`.
+        # Whether the pending bytes are an estimate, as `seek` may make it.
         self.has_estimate = False
         self.earliest = topic.earliest
         # Read-only. To change the set, use `_own`.
         self.pending = NOTHING_PENDING
-        # Number of the topic's last note when this set was made. Earlier notes do not refer to it.
+        # The lane's `snapshots` when this set was made. No earlier note of backlogs refers to the set.
         self._own_since = topic.snapshots
         self.next_sequence = self.first_sequence = topic.next_sequence
         self._sent_bytes = self.first_sent_bytes = topic.sent_bytes
@@ -395,9 +396,9 @@ class SubscriptionLane(JournaledLane):
 
     @property
     def cursor(self) -> Cursor | None:
-        """The cursor if the subscription needs just all messages from there on.
+        """The cursor of the subscription, if it needs all messages from some sequence on, and no others.
 
-        None: it needs something else.
+        None: a cursor does not describe what it needs.
         """
         if not self.is_durable or self.has_estimate or self.delayed is not None:
             return None
@@ -436,7 +437,7 @@ class SubscriptionLane(JournaledLane):
         return self.pending is not NOTHING_PENDING
 
     def _own(self) -> SequenceBitmap:
-        """Return the set of pending messages for a change. A set that a note still needs is copied first."""
+        """Return the set of pending messages, to change it: a copy, if a note of backlogs still refers to the set."""
         if self.pending is NOTHING_PENDING or self._own_since < self.topic.open_snapshot:
             self._replace(self._sets.copy(self.pending))
         return self.pending
@@ -451,10 +452,11 @@ class SubscriptionLane(JournaledLane):
     def seek(self, first: int) -> None:
         """Make all existing messages from `first` on pending, acknowledged or not, and none before.
 
-        A message exists if some durable subscription needs it; for a subscription that is not durable, if any one needs
-        it. Nothing else is known after a crash. If many blocks are partly needed, the pending bytes are estimated with
-        the lane's mean, because the blocks would have to be read. O(runs and masks of all subscriptions), and up to 128
-        blocks read.
+        To a durable subscription, a message exists if some durable subscription needs it: after a crash no other
+        message is known. To another subscription, a message exists if any subscription needs it.
+
+        The pending bytes are counted by reading up to COUNTED_BLOCKS blocks. Beyond that they are estimated by the mean
+        of the lane. O(runs and masks of all subscriptions).
         """
         self.catch_up()
         topic, reached = self.topic, self._sets.make()
@@ -540,8 +542,9 @@ class SubscriptionLane(JournaledLane):
         return mask.bit_count()
 
     def restate(self, block_number: int, cover: int, needed: int) -> None:
-        """Make those of `cover` in a block pending that are in `needed` and in the topic's lane, and no others of
-        `cover`.
+        """Make the messages of a block that are in the mask `needed` pending, and all others of the mask `cover` not.
+
+        Requires: `needed` is a part of `cover`, and has only messages that the topic's lane has.
         """
         self.catch_up()
         before = self.pending.mask(block_number) & cover
@@ -597,9 +600,7 @@ class SubscriptionLane(JournaledLane):
 
     @property
     def depth(self) -> tuple[int, int]:
-        """Number of pending messages and their bytes, including messages since the last catch_up, which cost nothing
-        yet.
-        """
+        """Number of pending messages and their bytes, as `catch_up` would make them. It does not catch up itself."""
         topic = self.topic
         return (
             self.pending_messages + max(topic.next_sequence - self.next_sequence, 0),
@@ -607,7 +608,7 @@ class SubscriptionLane(JournaledLane):
         )
 
     def mask(self, block_number: int) -> int:
-        """Return which messages of a block are pending, including messages since the last catch_up."""
+        """Return a mask of the pending messages of a block, including messages that were sent since `catch_up`."""
         mask, base = self.pending.mask(block_number), block_number << BLOCK_SHIFT
         low, high = max(self.next_sequence - base, 0), min(self.topic.next_sequence - 1 - base, BLOCK_MASK)
         return mask | ones(low, high) if low <= high else mask

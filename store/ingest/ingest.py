@@ -1,9 +1,10 @@
 """Ingestion: turn the messages of import sets into messages of the store, each once, whatever is killed meanwhile.
 
-It is done at open, under the directory's lock, before the store is used. A set is verified completely before its first
-message is taken. Then its messages are appended like any others, in slices with the flag IMPORTED. Slice and progress
-are one record, so after a crash it goes on with the next message. A set whose last message is synced is retired. The
-journal remembers its load id, so neither a crash before that nor a second set brings its messages again.
+Ingestion runs at open, under the directory's lock, before the store is used. A set is verified completely before its
+first message is taken. Then its messages are appended like any others, in slices with the flag IMPORTED. These slices
+are also the record of the progress, so after a crash ingestion goes on with the next message. A set whose last message
+is synced is retired. The journal remembers its load id. So its messages come only once, even if a crash comes before
+the set is retired, or a second set has the same load id.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def open_and_ingest(
 ) -> tuple[DirectoryStore, RecoveryReport]:
     """Open the store, and ingest the waiting sets. Errors are those of `open_store` and `ingest_sets`.
 
-    If this fails or is interrupted, the files are closed again, and the next open finds what a kill would leave.
+    If this fails or is interrupted, it closes the files, and the next open finds the same as after a kill.
     """
     disk, state_lock = environment.disk, environment.state_lock
     directory, recovery = open_store(environment, options)
@@ -177,21 +178,25 @@ class _Ingestion:
             raise _Refused(str(damage)) from None
         record = record or ImportRecord(manifest.load_id, manifest.set_id, manifest.messages, 0)
         self._write(record)
-        place, taken = 0, record.taken
         try:
-            for part in manifest.parts:
-                if place + part.messages > taken:
-                    for found in self._reader(manifest, part):
-                        left_out = min(max(taken - place, 0), len(found.contents))
-                        place += len(found.contents)
-                        self._append(found, left_out)
-                else:
-                    place += part.messages
+            self._append_from(manifest, record.taken)
         except PartDamaged as damage:
             raise _Waits(f"it changed while it was taken over: {damage}") from None
         done = directory.imports.find(self._load_id)
         assert done is not None and done.is_done
         self._write(done)
+
+    def _append_from(self, manifest: Manifest, taken: int) -> None:
+        """Append the messages of a set but the first `taken` ones. Parts that were taken as a whole are not read."""
+        place = 0
+        for part in manifest.parts:
+            if place + part.messages <= taken:
+                place += part.messages
+                continue
+            for found in self._reader(manifest, part):
+                left_out = min(max(taken - place, 0), len(found.contents))
+                place += len(found.contents)
+                self._append(found, left_out)
 
     def _reader(self, manifest: Manifest, part: PartFacts) -> PartReader:
         return PartReader(

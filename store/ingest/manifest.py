@@ -178,18 +178,12 @@ def forget_taken(disk: Disk, remembered: frozenset[str]) -> None:
 
 
 def remove_unnamed_parts(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
-    """Remove parts without a manifest: those of the own set, and older ones of others than the lease.
+    """Remove parts that no manifest names: those of the own set, and those of other sets that are older than the lease.
 
     Requires: the lock of import/. Return how many.
     """
-    named: set[str] = set()
     names = disk.list(IMPORT)
-    for name in names:
-        for state in (PUBLISHED, REFUSED):
-            load_id = import_load_id(name, state)
-            if load_id is not None:
-                with suppress(RecordDamaged, FileNotFoundError):
-                    named.update(part_names(read_manifest(disk, load_id, state)))
+    named = _named_parts(disk, names)
     removed = 0
     for name in names:
         found = import_part(name)
@@ -201,8 +195,23 @@ def remove_unnamed_parts(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
     return removed
 
 
+def _named_parts(disk: Disk, names: list[str]) -> set[str]:
+    """Return the paths of the parts that manifests among these files name."""
+    named: set[str] = set()
+    for name in names:
+        for state in (PUBLISHED, REFUSED):
+            load_id = import_load_id(name, state)
+            if load_id is not None:
+                with suppress(RecordDamaged, FileNotFoundError):
+                    named.update(part_names(read_manifest(disk, load_id, state)))
+    return named
+
+
 def _is_old(disk: Disk, name: str, now_ms: int) -> bool:
-    """Return whether a part is old by its header; False if the header does not verify, or a store has just taken it."""
+    """Return whether a part is older than the lease, by its header.
+
+    False: the header does not verify, or a store has just taken the part.
+    """
     try:
         file = disk.open_for_reading(name)
     except FileNotFoundError:

@@ -1,10 +1,10 @@
 """A part of an import set: messages for queues by name, gathered by one writer, in a file like a data log.
 
-The header is a data log's, with the set's id instead of the store's, and the part's number + 1 instead of the data
-log's. Destination records follow, which give names a number in this part, and slices, whose first sequence is the place
-of their first message in the part. A directory record ends the part. A part without it is unfinished. Readers trust
-nothing: each length is checked before it is read and each checksum before it is used. One record is in RAM at a time,
-under a charge.
+The header is that of a data log, with the id of the set in place of the store's, and the number of the part + 1 in
+place of the data log's. Records follow: destination records give queues a number in this part; the first sequence of a
+slice is the place of its first message in the part. A directory record ends the part; without it the part is
+unfinished. Readers trust nothing: they check a length before they read so many bytes, and a checksum before they use
+the bytes. One record is in RAM at a time, and is charged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _EPOCH: Final = 1
 
 
 class PartFacts(NamedTuple):
-    """What a manifest says of a part. number: its place in the set. nonce: that of the attempt that wrote it."""
+    """What a manifest says of a part. number: its place in the set. nonce: names the attempt that wrote it."""
 
     number: int
     nonce: int

@@ -105,16 +105,8 @@ def _rows(data_log: int, file: File | OSError, names: NamesByNumber, with_header
             if isinstance(found, Damage):
                 kind = "torn" if found.is_tail else "damaged"
                 yield row | {"length": found.length, "kind": kind, "problem": found.problem}
-                continue
-            record = found.header
-            row |= {"length": record.length, "kind": KIND_NAMES.get(record.kind, f"kind {record.kind}")}
-            try:
-                if record.kind == MESSAGE:
-                    yield from _messages(row, file, found, header.store_id, names, with_headers)
-                else:
-                    yield row | _content(decode(record, found.head), names)
-            except RecordDamaged as damage:
-                yield row | {"kind": "damaged", "problem": str(damage)}
+            else:
+                yield from _record(row, file, found, header.store_id, names, with_headers)
         for offset in unseen:
             problem = "the process that owns it writes faster than it can be verified"
             yield {"data_log": data_log, "offset": offset, "length": 0, "kind": "unseen", "problem": problem}
@@ -125,6 +117,20 @@ def _rows(data_log: int, file: File | OSError, names: NamesByNumber, with_header
     except OSError as error:
         problem = f"the data log cannot be read ({error.strerror or error})"
         yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "damaged", "problem": problem}
+
+
+def _record(
+    row: Row, file: File, found: FoundRecord, store_id: bytes, names: NamesByNumber, with_headers: bool
+) -> Iterator[Row]:
+    record = found.header
+    row |= {"length": record.length, "kind": KIND_NAMES.get(record.kind, f"kind {record.kind}")}
+    try:
+        if record.kind == MESSAGE:
+            yield from _messages(row, file, found, store_id, names, with_headers)
+        else:
+            yield row | _content(decode(record, found.head), names)
+    except RecordDamaged as damage:
+        yield row | {"kind": "damaged", "problem": str(damage)}
 
 
 def _messages(

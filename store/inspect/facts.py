@@ -234,7 +234,7 @@ def _messages(
 
 
 class DecodedProperties(NamedTuple):
-    """What a message's properties say."""
+    """The properties of a message, decoded."""
 
     headers: Headers
     message_id: str | None
@@ -243,7 +243,7 @@ class DecodedProperties(NamedTuple):
 
 
 def decoded_properties(properties: bytes) -> DecodedProperties:
-    """Return what properties say. RecordDamaged: the bytes are no properties."""
+    """Return properties decoded. RecordDamaged: the bytes are no properties."""
     headers, message_id = decode_properties(properties)
     expires_at = times_of(properties).expires_at or None
     named = own_identity(properties)

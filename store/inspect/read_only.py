@@ -1,8 +1,8 @@
 """A read-only open: the index that opening a store would make, for a process that neither owns nor changes it.
 
-The journal is replayed as recovery does it, from the data logs alone, into blocks in RAM, about 11 bytes for each
-pending message. A process may be writing meanwhile: the place where records of the newest data log stop to verify is
-the end. What recovery would refuse is refused here as well.
+The journal is replayed as in a recovery, from the data logs alone, into blocks in RAM: about 11 bytes for each pending
+message. A process may be writing meanwhile, so the journal ends where records of the newest data log stop to verify. A
+journal that recovery would refuse is refused here too.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from ..state.property_table import PropertyTable
 from ..state.transactions import Branches
 
 TRIES_MAX: Final = 4
-"""Attempts while the owner deletes data logs meanwhile; after that the missing one is reported."""
+"""Attempts if the owner deletes data logs meanwhile. After that the missing data log is reported."""
 HELD_FILES_MAX: Final = 256
 """Data logs that are kept open from the listing on, so that they stay readable when their names are removed."""
 
 _INDEX_BYTES: Final = 1 << 50
-"""Size of the block cache, from which no block must ever leave."""
+"""Size of the block cache. No block must ever leave it, because there is no row to read it back from."""
 
 
 @dataclass(frozen=True, slots=True)

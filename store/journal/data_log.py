@@ -4,8 +4,8 @@
     data log id u32   epoch u32    first log sequence u64      created u64 (ms)   crc u32
 
 The header has 64 bytes with padding; records follow. A sealed data log ends with a directory record: the offset of each
-record (u32), then the directory's own offset, the number of records and a mark. A walk trusts nothing: its caller
-decides whether the place where it ends is a torn tail or corruption.
+record (u32), then the directory's own offset, the number of records and a mark. A walk trusts nothing, and ends at the
+first record that does not verify. Its caller decides whether that place is a torn tail or corruption.
 """
 
 from __future__ import annotations
@@ -127,10 +127,11 @@ def directory_payload(offsets: array[int], directory_offset: int) -> bytes:
 
 
 Plain = tuple[int, int, int, int, list[int], list[int]]
-"""Consecutive records of one message each in a lane, or one ack of one run. Most of a journal is such records.
+"""Either consecutive records of one message each in a lane, or one ack of one run. Most of a journal is such records.
 
-(offset of the first record, lane number, first sequence, number of acknowledged messages or 0, offset of each message's
-record, bytes of its content).
+Its fields: offset of the first record, number of the lane, first sequence; for an ack the number of messages, otherwise
+0; for messages the offset of each record, and the content bytes of each, otherwise empty lists. It is a tuple because a
+replay makes one for nearly every record.
 """
 
 
@@ -199,10 +200,11 @@ class RecordWalk:
             yield offset, header, head
 
     def gather(self, most: int) -> list[Plain]:
-        """Return up to `most` plain records that follow here, verified as in the iteration, which goes on behind them.
+        """Return up to `most` plain records from here on, verified as in the iteration. The iteration goes on behind
+        them.
 
-        It stops at any record that is not plain and intact, and at the end of the bytes in RAM; the iteration handles
-        those. This is six times as fast.
+        This stops at a record that is not plain or not intact, and at the end of the bytes in RAM: the iteration
+        handles what follows. It is six times as fast, as one flat loop without objects for heads.
         """
         gathered: list[Plain] = []
         chunk, base, epoch = self._chunk, self._base, self.epoch
@@ -301,8 +303,8 @@ class RecordWalk:
 def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tuple[int, Header]]:
     """Yield (offset, header) of each record with an intact head at or after offset, wherever it begins.
 
-    The inside of a record that is whole is not searched. Cost: it reads the rest of the file once, the messages of
-    those records twice, and 2 KiB more for each place that looks like a header, whatever length it claims.
+    The inside of a whole record is not searched. Cost: it reads the rest of the file once, the messages of whole
+    records twice, and 2 KiB more for each place that looks like a header, whatever length it claims.
     """
     size = file.size()
     window = ForwardReader(file, offset)
@@ -336,7 +338,7 @@ def _head_in(window: ForwardReader, place: int, salt: int, size: int) -> Header 
 
 
 def _is_whole(file: File, offset: int, record: Header) -> bool:
-    """Return whether the messages of a record verify. Its head does."""
+    """Return whether the messages of a record verify. Requires: its head verifies."""
     if record.kind != MESSAGE:
         return True
     try:
@@ -367,8 +369,8 @@ def crc_of(file: File, offset: int, length: int, crc: int = 0) -> int:
 def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:
     """Return the greatest durable end in any intact record at or behind offset; 0: none.
 
-    A walk stops at a torn tail as well as at corruption. A later record that knew this place to be durable tells them
-    apart. Cost: that of find_records.
+    A walk stops at a torn tail and at corruption alike. If a later record knew the place to be durable, it is
+    corruption. Cost: that of `find_records`.
     """
     return max((found.durable for _, found in find_records(file, header, offset)), default=0)
 
@@ -419,7 +421,7 @@ def used_bytes(file: File, offset: int) -> int:
 
 
 def _used(chunk: bytes) -> int:
-    """Return the bytes up to the last one that is not zero.
+    """Return how many bytes there are up to the last one that is not zero.
 
     Zeros are compared in whole pieces, which is forty times as fast as stripping them.
     """

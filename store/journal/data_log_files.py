@@ -21,7 +21,7 @@ class NewDataLog(NamedTuple):
     capacity: int
     """Size up to which it is filled."""
     is_makeshift: bool
-    """Whether it is from the reserve, or lacks the space of a whole one."""
+    """Whether the file is from the reserve, or lacks the space of a whole data log."""
 
 
 class DataLogFiles:
@@ -32,11 +32,11 @@ class DataLogFiles:
         self._disk = disk
         self._reserve = reserve
         self._file_bytes = file_bytes
-        # Open since the first data log, because a sync that finds no descriptor would fail the store.
+        # Open from the first data log on: a sync that found no descriptor for it would fail the store.
         self._directory: Directory | None = None
 
     def create_first(self, data_log: int) -> NewDataLog:
-        """Create the first data log of an open. On a full disk it has less space, or none for sure.
+        """Create the first data log of an open. On a full disk it has less space, or no reserved space at all.
 
         So an open succeeds on a full disk, and consumers can make room.
         """
@@ -55,7 +55,9 @@ class DataLogFiles:
         return NewDataLog(self._disk.open(data_log_name(data_log), create=True), self._file_bytes, is_makeshift=True)
 
     def create_next(self, data_log: int, size: int, *, is_adding: bool) -> NewDataLog:
-        """Create a data log for a record of that size. Unless it adds something, a full disk has the reserve for it."""
+        """Create a data log for a record of that size. On a full disk use the reserve, unless the record adds
+        something.
+        """
         needed = DATA_LOG_HEADER_BYTES + size
         try:
             return NewDataLog(
@@ -71,7 +73,7 @@ class DataLogFiles:
             return NewDataLog(file, capacity, is_makeshift=True)
 
     def replace_by_reserve(self, data_log: int) -> NewDataLog | None:
-        """Make the reserve the data log of this id, in place of one that could not be begun. None: there is none."""
+        """Make the reserve the data log of an id, in place of one that could not be begun. None: no reserve is left."""
         reserved = self._reserve.take(data_log_name(data_log), 1)
         return None if reserved is None else NewDataLog(*reserved, is_makeshift=True)
 

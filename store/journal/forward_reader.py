@@ -1,9 +1,9 @@
 """ForwardReader: a file read forward once, with the checksum of any range of it, for a search behind damage.
 
-A hostile body may contain thousands of headers, each of a long record. Computing the checksum of each such range byte
-by byte would cost the square of the file's size. A CRC is linear: the checksum of a range follows from those of the two
-beginnings of the file that end where the range begins and ends. So each byte is read once, and a range costs two pieces
-of 1 KiB and a few multiplications.
+A hostile body may contain thousands of headers, each of a long record. Computing the checksum of each such record byte
+by byte would cost the square of the file's size. But a CRC is linear: the checksum of a range follows from two
+checksums that begin at the origin, one up to the beginning of the range and one up to its end. So each byte is read
+once, and a range costs two pieces of 1 KiB and a few multiplications.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ForwardReader:
         self.begin = begin
 
     def checksum(self, begin: int, end: int, initial: int) -> int:
-        """Return what crc32 gives for the bytes from begin to end, continued from `initial`. Requires: they are held.
+        """Return the crc32 of the bytes from begin to end, continued from `initial`. Requires: these bytes are held.
 
         It computes up to two pieces byte by byte, and the rest by arithmetic.
         """
@@ -106,6 +106,6 @@ def _followed_by_zeros(crc: int, zeros: int) -> int:
 
 
 def initial_of(data: bytes, crc: int) -> int:
-    """Return the value from which crc32 over data must have continued to give crc."""
-    # x has the order 2**32 - 1, so going on by as many zeros as are missing to that order is going back.
+    """Return the initial value with which the crc32 of data is `crc`."""
+    # x has the order 2**32 - 1. So going back by some bytes is going forward by all others of that order.
     return _followed_by_zeros(crc ^ crc32(data), _MASK - len(data))

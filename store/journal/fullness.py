@@ -1,10 +1,10 @@
 """Fullness: whether the journal has room for a record, and why not.
 
-Three things stop records that only add: a full disk, the store's limit, and a write stall. Records that settle
-something go on in all three cases, because they make room. The journal asks here only for a record that would pass the
-end up to which it appends without asking.
+Three things stop records that only add: a full disk, the store's limit, and a write stall. None of the three stops
+records that settle something, because such records make room. The journal appends without asking up to an offset, the
+unchecked end; it asks here about a record that would pass that offset.
 
-It is state in RAM. An open finds it anew: what it depends on are the disk's free space and the data logs that exist.
+All this is in RAM. An open finds it anew from the disk's free space and the data logs that exist.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from ..format.record import DROP, HEADER_BYTES, RELOCATED, TRANSACTIONAL
 from .data_log import RECORDS_MAX
 from .reserve import ADDING_KINDS, DROPS_BYTES, LESSER_DIVISOR, LESSER_KINDS, DiskReserve
 
+ASK_EACH_TIME: Final = 0
+"""The unchecked end of a journal that asks before each append: it lies below the end of every record."""
+
 
 class Fullness:
-    """What stops records of one journal.
+    """Admits the records of one journal, or refuses them for want of room.
 
-    The journal says what happened, and others only read. Methods require the lock; what is read without it may be a
-    record old.
+    The journal reports what happened; other objects only read. Methods require the lock. An answer that is read without
+    the lock may be one record old.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Fullness:
         self.is_full = False
         # Whether the disk refused a record that adds something, and nothing has shown since that there is space.
         self.is_refusing = False
-        # Bytes of a record that the store's limit refused and that has no room yet; 0: there is none.
+        # Bytes of the last record that the store's limit refused; 0: no such record, or there is room for it now.
         self._refused_bytes = 0
         # Bytes of the header and the first record of the newest data log.
         self.first_bytes = 0
@@ -78,12 +81,12 @@ class Fullness:
 
     @property
     def is_at_limit(self) -> bool:
-        """Whether the store's limit refused a record that has no room yet, as far as the last cleanup knows."""
+        """Whether the store's limit refused a record, and no cleanup since then has found room for it."""
         return self._refused_bytes > 0
 
     @property
     def refuses_messages(self) -> bool:
-        """Whether sends are refused: the disk has only the reserve left, or one met the limit and still would."""
+        """Whether sends are refused: the disk has only the reserve left, or the store's limit refused a record."""
         return self.is_out_of_space or self.is_at_limit
 
     @property
@@ -92,7 +95,7 @@ class Fullness:
         return self.is_full or self._is_above_limit(self._file_bytes)
 
     def _is_above_limit(self, size: int) -> bool:
-        """Return whether so many more bytes would exceed the store's limit."""
+        """Return whether `size` more bytes would exceed the store's limit."""
         return self.limit_bytes is not None and self._journal_bytes() + size > self.limit_bytes
 
     def set_stall(self, limit: str | None) -> None:
@@ -117,14 +120,16 @@ class Fullness:
             raise StoreFull(1, 0, self.stall)
 
     def is_adding(self, kind: int) -> bool:
-        """Return whether a record of a kind only adds, so that it needs room that a record that settles does not."""
+        """Return whether records of a kind only add. A full disk refuses these, and no records that settle."""
         return kind in ADDING_KINDS and not self.accepts_replacements
 
     def require_space(self, size: int, flags: int, refill: Callable[[], bool]) -> None:
         """Raise StoreFull for a record that only adds, if it exceeds the store's limit or would use the reserve.
 
-        A copy that a relocation makes is no send, and a record above the whole limit fits at no time: neither of them
-        says that the store is full. refill: fills the reserve; returns False if the disk is still full.
+        Two refusals do not mean that the store is full: that of a relocated copy, which is no send, and that of a
+        record larger than the whole limit, which never fits.
+
+        refill: fills the reserve; returns False if the disk is still full.
         """
         limit = self.limit_bytes
         if limit is not None and self._journal_bytes() + size > limit:
@@ -140,17 +145,17 @@ class Fullness:
         self.is_refusing = False
 
     def keep_space_for_acks(self, kind: int, size: int, offset: int) -> None:
-        """Leave half of what a full disk has for acks: refuse dead letters and delivery counts beyond.
+        """Raise StoreFull for a dead letter or delivery count in the second half of a full disk's data log.
 
-        Raises StoreFull.
+        That half is for acks.
         """
         if self.is_makeshift and kind in LESSER_KINDS and offset + size > self.capacity // LESSER_DIVISOR:
             raise StoreFull(size, 0, "the disk's free space")
 
     def is_beyond(self, kind: int, end: int, records: int) -> bool:
-        """Return whether a record of a kind, which would end there, is for the next data log.
+        """Return whether a record of a kind, which would end at `end`, must go to the next data log.
 
-        A full disk keeps the last bytes for drops. records: how many the newest data log has.
+        On a full disk the last bytes of a data log are for drop records. records: how many the newest data log has.
         """
         capacity = self.capacity
         if self.is_full and kind != DROP:
@@ -158,19 +163,19 @@ class Fullness:
         return end > capacity or records >= RECORDS_MAX
 
     def unchecked_end(self, offset: int, records: int, size: int) -> int:
-        """Return the offset up to which appends need no check; 0: each needs one.
+        """Return the offset up to which appends need no check. ASK_EACH_TIME: every append needs one.
 
-        It also bounds the number of records that the directory can have.
+        The offset also bounds the number of records, because the directory has room for RECORDS_MAX.
 
-        offset, records: the end of the newest data log, and how many it has. size: bytes that are going to be appended.
+        offset, records: the end of the newest data log, and how many records it has. size: bytes to be appended next.
         """
         if not self.is_admitting:
-            return 0
+            return ASK_EACH_TIME
         records_left = max(RECORDS_MAX - records, 1)
         end = min(self.capacity, offset + max(HEADER_BYTES * records_left, size))
         if self.limit_bytes is not None:
             end = min(end, self.limit_bytes - self._journal_bytes() + offset)
-        return max(end, 0)
+        return max(end, ASK_EACH_TIME)
 
     # ------------------------------------------------------------------ a full disk
 

@@ -1,12 +1,12 @@
 """Journal: append records to rolling data logs, make them durable, and read them by location.
 
-When `append` returns, the operating system has the record, so a killed process loses nothing of it. The record survives
-a power cut once `sync` has returned for its end. Where every message waits for a sync anyway, the operating system gets
-single messages with that sync: those that wait for the same one by one write. A crash may leave torn bytes at the end
-of the newest data log; recovery cuts them off.
+When `append` returns, the operating system has the record, so the record survives a kill of the process. It survives a
+power cut once `sync` has returned for its end. With sync "always" no message is confirmed before a sync. Then single
+messages are gathered in RAM, and one write before the sync hands all of them to the operating system. A crash may leave
+torn bytes at the end of the newest data log; recovery cuts them off.
 
-The caller itself writes, under the state lock and without another thread. The first caller that needs a sync makes it,
-for all callers that have appended by then.
+The thread that appends also writes, under the state lock. The first thread that needs a sync makes it, for all records
+that were appended by then.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from .data_log import (
     encode_header,
 )
 from .data_log_files import DataLogFiles, NewDataLog
-from .fullness import Fullness
+from .fullness import ASK_EACH_TIME, Fullness
 from .open_data_logs import OpenDataLogs, UnsyncedWrites
 from .reserve import SETTLING, DiskReserve
 
@@ -69,14 +69,10 @@ GATHERED_BYTES_MAX: Final = 64 * 1024 - 1
 """A larger write would release the interpreter's lock. See os_file.FILLED_APPEND_BYTES."""
 
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
-"""What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
+"""Adds one to the log sequence, which stands above the magic number in the first word of a record's head."""
 
-# Two values of `_unchecked_end` without unchecked appends: they lie below the end of every append, so each one asks
-# `_make_space` for room.
-_ASK_EACH_TIME: Final = 0
-"""Appends are admitted one by one, because the disk is full or new messages are refused."""
 _REFUSE_ALL: Final = -1
-"""No append is admitted: the journal is closed, has failed, or is between two data logs."""
+"""The unchecked end of a journal that admits no append: it is closed, has failed, or is between two data logs."""
 
 
 def _nobody(durable_end: int) -> None:
@@ -105,9 +101,15 @@ class Journal:
     """
 
     _write: Callable[[bytes], None]
-    """Appends to the newest data log: the file's own method, which no record has to look up, or `_write_behind`."""
+    """Appends to the newest data log: the file's own `append`, bound once so that no record looks it up, or
+    `_write_behind`.
+    """
     _write_message: Callable[[bytes], None]
     """Appends a single message: the same as `_write`, or `_gather`."""
+    _unchecked_end: int
+    """Records that end at or before this offset are appended without a check. Any other append calls `_make_space`
+    first: with ASK_EACH_TIME or _REFUSE_ALL every append does.
+    """
     _stamp: bytes
     """Epoch and durable end, encoded for the header of the next record."""
     _salt: Any
@@ -140,8 +142,8 @@ class Journal:
         # The same lock for syncs, which ask once whether this thread holds it: docs/decisions/0017-nested-calls.md.
         self._bare_state_lock = bare_lock(state_lock)
         self.sync_lock = OwnedLock()
-        # An interrupted write (Ctrl-C, a signal handler, no memory) may leave the state in RAM wrong, so that messages
-        # confirmed later could be lost. Only the journal is right then: reopen the store.
+        # An interruption (Ctrl-C, a signal handler, no memory) of such a block may leave the state in RAM wrong, which
+        # could lose messages that are confirmed later. So it breaks the lock. The journal is right: reopen the store.
         self.all_or_broken = AllOrBroken(state_lock)
         # The same, for hot paths with a `try` of their own.
         self.break_by = state_lock.break_by
@@ -159,10 +161,10 @@ class Journal:
         self._note_durable_end: Callable[[int], object] = _nobody
         self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
-        # Single messages that are written with the next sync; up to which offset; up to which one space is filled.
+        # Single messages that are written with the next sync.
         self._gathered: list[bytes] = []
+        # Up to which offset messages are gathered, and up to which one the file's space is filled.
         self._gather_end = self._filled_end = 0
-        # Where the fast path of the newest data log ends; or _ASK_EACH_TIME, or _REFUSE_ALL.
         self._unchecked_end = _REFUSE_ALL
         # The salt of the newest data log, with which the checksum of each of its records begins.
         self._salt = 0
@@ -170,18 +172,18 @@ class Journal:
         self._word = MAGIC
         # Where each record of the newest data log begins.
         self._offsets = array("I")
-        # What records carry against remains of earlier writes: one more with each open, and with each write that found
-        # no space.
+        # Each record carries it, so that no remains of an earlier write are taken for records. It grows with each open,
+        # and with each write that found no space.
         self.epoch = 0
         # Where the next record begins in the newest data log.
         self.offset = 0
         # Bytes of the data logs that this process has sealed.
         self._sealed_bytes = 0
-        # Id of the newest data log, to which is written.
+        # Id of the newest data log. Only this one is written to.
         self.data_log = 0
         # Everything before this is on the device.
         self.durable_end = 0
-        # The durable end in the newest record that is no slice, ack or directory: those may have a later one.
+        # The durable end that the newest record tells, not counting slices, acks and directories.
         self.attested_end = 0
         # How long each sync took, without waits for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
@@ -189,7 +191,7 @@ class Journal:
         self._begun: _BegunSync | None = None
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}
-        # Why nothing is written any more; None: the journal has not failed. Raise `again()` of it.
+        # Why nothing is written any more; None: the journal has not failed. To raise it, call its `again`.
         self.failure: StoreFailed | None = None
 
     # ------------------------------------------------------------------ opening
@@ -209,10 +211,11 @@ class Journal:
         self._start_data_log(data_log, self.files.create_first(data_log))
 
     def tell_of_syncs(self, listener: SyncListener) -> None:
-        """Call a listener in each `sync` from now on; there is one at most, which is made after the journal.
+        """Call the listener in each `sync` from now on. There is at most one.
 
-        With sync "always" it publishes what the sync has made durable. That spares callers a section of their own. So
-        every message waits for a sync, and those that wait for the same one may be written together.
+        With sync "always" the listener publishes the messages that the sync has made durable, so no caller has to take
+        the lock again for that. A listener means that every message waits for a sync. Messages that wait for the same
+        sync may then be gathered and written together.
         """
         assert self._sync_listener is _nothing
         self._sync_listener = listener
@@ -252,8 +255,8 @@ class Journal:
     ) -> int:
         """Append a slice of one message; return its offset in `data_log`. Requires: the lock.
 
-        It makes one write, or two if the content is above SLICE_CONTENT_BYTES_MAX: the body is then not copied. A kill
-        between the two leaves a torn record, which the next open cuts off. flags: the priority and the other flags of a
+        This takes one write. A content above SLICE_CONTENT_BYTES_MAX takes two, so that its body is not copied; a kill
+        between them leaves a torn record, which the next open cuts off. flags: the priority and the other flags of a
         slice. content_bytes: properties and body together.
         """
         if not destination_number:  # NO_DESTINATION
@@ -296,8 +299,9 @@ class Journal:
     ) -> tuple[int, list[int]]:
         """Append messages as one slice; return its offset and the length of each message's content.
 
-        lengths: those of the contents, if the caller has them. A message above SLICE_CONTENT_BYTES_MAX must come alone.
-        It makes one write, or two for such a message.
+        lengths: the lengths of the contents, if the caller has them. A message above SLICE_CONTENT_BYTES_MAX must come
+            alone, and takes two writes; every other call takes one.
+
         Requires: the lock.
         """
         if len(contents) == 1:
@@ -334,7 +338,7 @@ class Journal:
     def append(self, kind: int, flags: int, count: int, payload: bytes, *, settles: bool = False) -> int:
         """Append a record of any kind but a slice; return its offset in `data_log`. Requires: the lock.
 
-        settles: the record removes something, so a full disk does not refuse it, as it may others of its kind.
+        settles: the record removes something. A full disk does not refuse it, whatever its kind.
         """
         size = HEADER_BYTES + len(payload)
         with self.all_or_broken:
@@ -356,15 +360,15 @@ class Journal:
             self._make_space(size, flags=RELOCATED)
 
     def require_space(self, size: int) -> None:
-        """Make room for a record of any kind that comes of a send, or refuse it as a message is. Requires: the lock."""
+        """Make room for a record that a send needs, of any kind. Raise as for a message. Requires: the lock."""
         if self.offset + size > self._unchecked_end:
             self._make_space(size)
 
     def _choose_writes(self, file: File) -> None:
         """Choose how records are appended to a file from now on. Requires: nothing is gathered.
 
-        The choice is kept as two bound methods, one of which may be the file's own. So the path of a message asks no
-        flag and passes no method of ours on its way to the file. It is made again for each data log, because each has a
+        The choice is kept as two bound methods, which may both be the file's own `append`. So the path of a message
+        asks no flag, and calls no method between the journal and the file. Each data log needs a new choice: it has a
         file of its own, and only the file knows whether its space is filled ahead.
         """
         if self._sync_listener is not _nothing and is_filled_ahead(file):
@@ -374,11 +378,11 @@ class Journal:
             self._write = self._write_message = file.append
 
     def _gather(self, data: bytes) -> None:
-        """Append a single message that waits for a sync: it is written with the others that wait for the same one.
+        """Append a single message that waits for a sync: keep it in RAM until the write before that sync.
 
-        One write of 16 KiB costs a fraction of 16 writes. Only space that is filled takes messages so, because their
-        write must not find the disk full. Whatever else is appended comes behind them, so the disk always has a
-        beginning of the journal. A kill before the sync loses messages that no call has confirmed.
+        One write of 16 KiB costs a fraction of 16 writes. Messages are gathered only for space that is filled, because
+        their write must not find the disk full. Every other record is written behind the gathered messages, so the disk
+        always has a beginning of the journal. A kill before the sync loses messages that no call has confirmed.
         """
         if self.offset + len(data) <= self._gather_end:
             self._gathered.append(data)
@@ -386,9 +390,10 @@ class Journal:
             self._gather_anew(data)
 
     def _gather_anew(self, data: bytes) -> None:
-        """Write what is gathered, and begin anew with a message; without filled space, or if it is large, write it too.
+        """Write the gathered messages, and begin to gather again with this one.
 
-        That write fills the space that comes next, or finds the disk full before anybody counts on the message.
+        If the message is large, or no filled space is left for it, it is written at once. That write fills the space
+        that comes next, or finds the disk full before anybody counts on the message.
         """
         assert self._file is not None
         if self._gathered:
@@ -401,14 +406,14 @@ class Journal:
             self._file.append(data)
 
     def _write_behind(self, data: bytes) -> None:
-        """Append behind what is gathered."""
+        """Write the gathered messages, then a record behind them."""
         if self._gathered:
             self._write_gathered()
         assert self._file is not None
         self._file.append(data)
 
     def _write_gathered(self) -> None:
-        """Write what is gathered. StoreFailed: it could not be written. Requires: the lock."""
+        """Write the gathered messages. StoreFailed: they could not be written. Requires: the lock."""
         assert self._file is not None
         try:
             gathered, self._gathered = self._gathered, []
@@ -435,7 +440,8 @@ class Journal:
     def _refuse(self, error: OSError, needed_bytes: int) -> NoReturn:
         """Raise the error of a write that failed.
 
-        What follows gets a new epoch, so that remains of the write are never taken for records.
+        If the disk had no space, the next record gets a new epoch, so that remains of the write are never taken for
+        records. Any other error fails the journal.
         """
         if error.errno in NO_SPACE:
             self.epoch += 1
@@ -461,7 +467,7 @@ class Journal:
             failure = StoreFailed(reason)
         else:
             failure = StoreFailed(f"{reason} ({error.strerror})")
-            # A copy: the error itself keeps the frames that it passed, with the message that was written.
+            # A copy, because the error itself keeps the frames that it passed, and so the message that was written.
             failure.__cause__ = OSError(error.errno, error.strerror, error.filename)
         self.stop(failure)
         return failure.again()
@@ -474,11 +480,10 @@ class Journal:
     # ------------------------------------------------------------------ space
 
     def _make_space(self, size: int, kind: int = MESSAGE, flags: int = 0) -> None:
-        """Make room for an append that would pass `_unchecked_end`. Up to there, appends need no check.
+        """Make room for an append that would pass the unchecked end.
 
-        Raise the reason if there is no room: a failed or closed journal, a write stall, a full disk. Otherwise a record
-        that fits into the data log moves that end, and one that does not begins the next data log. flags: those of a
-        slice.
+        Raise the reason if there is no room: a failed or closed journal, a write stall, a full disk. If the record fits
+        into the newest data log, the unchecked end moves; if not, the next data log begins. flags: those of a slice.
         """
         if self._unchecked_end == _REFUSE_ALL:
             raise self.failure.again() if self.failure is not None else Closed("the store")
@@ -498,20 +503,20 @@ class Journal:
             if fullness.is_admitting:  # a record that is larger than a file gets a larger file
                 self._unchecked_end = max(self.offset + size, self._unchecked_end)
         else:
-            self._set_unchecked_end(size)
+            self._move_unchecked_end(size)
 
     def set_write_stall(self, limit: str | None) -> None:
         """Refuse new messages with StoreFull, which names that limit; None: admit them again. Requires: the lock.
 
-        Relocated copies and dead letters are still written, because each replaces another message, and so are records
-        that are not messages. During a stall every append takes the slow path; without one none does.
+        Records that are not messages are still written. So are relocated copies and dead letters, because each of them
+        replaces another message. During a stall every append calls `_make_space`.
         """
         self.fullness.set_stall(limit)
         if self._unchecked_end != _REFUSE_ALL:
-            self._set_unchecked_end(0)
+            self._move_unchecked_end()
 
-    def _set_unchecked_end(self, size: int) -> None:
-        """Set the end up to which appends need no check."""
+    def _move_unchecked_end(self, size: int = 0) -> None:
+        """Move the unchecked end to where `fullness` puts it now. size: bytes to be appended next."""
         self._unchecked_end = self.fullness.unchecked_end(self.offset, len(self._offsets), size)
 
     def refill(self) -> bool:
@@ -519,18 +524,22 @@ class Journal:
 
         Requires: the lock.
         """
-        fullness = self.fullness
-        if fullness.is_full and self._unchecked_end != _REFUSE_ALL:
+        if self.fullness.is_full and self._unchecked_end != _REFUSE_ALL:
             try:
-                if fullness.refill():
-                    if fullness.is_makeshift:
-                        with self.all_or_broken:
-                            self.roll()
-                    else:
-                        self._set_unchecked_end(0)
+                self._end_fullness()
             except StoreFull:
                 return False
-        return fullness.note_space()
+        return self.fullness.note_space()
+
+    def _end_fullness(self) -> None:
+        """Fill the reserve, if the disk has space, and go on as on a disk that is not full. Raises StoreFull."""
+        if not self.fullness.refill():
+            return
+        if self.fullness.is_makeshift:
+            with self.all_or_broken:
+                self.roll()
+        else:
+            self._move_unchecked_end()
 
     def lend(self) -> bool:
         """Give a part of the reserve to the index, which finds no space. False: none is left.
@@ -540,7 +549,7 @@ class Journal:
         with self._state_lock:
             is_lent = self.fullness.lend()
             if is_lent:
-                self._unchecked_end = min(self._unchecked_end, _ASK_EACH_TIME)
+                self._unchecked_end = min(self._unchecked_end, ASK_EACH_TIME)
             return is_lent
 
     # ------------------------------------------------------------------ beginning and ending data logs
@@ -548,13 +557,14 @@ class Journal:
     def roll(self, size: int = 0, *, is_adding: bool = True) -> None:
         """Seal the newest data log and begin the next one. Raises StoreFull: neither was done. Requires: the lock.
 
-        size: bytes of the record that must fit. is_adding: the record adds messages, so it is refused without space on
-            the disk; others may use the reserve.
+        size: bytes of the record that must fit. is_adding: the record adds messages, so it may not use the reserve.
         """
         if self._gathered and self.failure is None:
-            self._write_gathered()  # before the disk may refuse: then the file goes on where the journal ends
+            # First, because the disk may refuse a new data log. The file must then go on where the journal ends.
+            self._write_gathered()
         old_id, next_id = self.data_log, self.data_log + 1
-        # Get the space first, because recovery would not see anything that is written behind a seal.
+        # Get the space before the seal. Behind the seal the journal can go on only in a new data log, because recovery
+        # sees nothing behind a seal.
         try:
             new = self.open_data_logs.with_descriptor(
                 lambda: self.files.create_next(next_id, size, is_adding=is_adding)
@@ -636,7 +646,7 @@ class Journal:
         self.offset = DATA_LOG_HEADER_BYTES + len(first)
         self.open_data_logs.begin(data_log, file, salt)
         self.fullness.begin_data_log(new.capacity, self.offset, is_makeshift=new.is_makeshift)
-        self._set_unchecked_end(0)
+        self._move_unchecked_end()
 
     # ------------------------------------------------------------------ syncing
 

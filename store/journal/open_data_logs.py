@@ -1,6 +1,6 @@
-"""OpenDataLogs: the data logs that a journal has open, to read them and until they are synced.
+"""OpenDataLogs: the files of data logs that a journal has open, for reads, and for the next sync.
 
-After a crash none is open. What was not synced may be gone after a power cut.
+A crash closes all of them. Bytes that were not synced may be gone after a power cut.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ READERS_MAX: Final = 128
 
 
 class UnsyncedWrites(NamedTuple):
-    """What a sync has to bring to the device."""
+    """The files and names that the next sync has to bring to the device."""
 
     sealed: tuple[File, ...]
     names: int
-    """Number of data logs that were begun since their directory was synced. 0: none was sealed since then, either."""
+    """Number of data logs that were begun since their directory was synced. If it is 0, `sealed` is empty too."""
     newest: File
 
 
@@ -35,10 +35,10 @@ class OpenDataLogs:
     """The open files of one journal."""
 
     unsynced: UnsyncedWrites
-    """What a sync has to do now; it is there from the first `begin` on. Requires: the lock.
+    """The work of the next sync; set by the first `begin`. Requires: the lock.
 
-    Every sync reads it, so it is made anew only when it changes. It is changed as a whole, so an interruption leaves
-    what was owed before or what is owed afterwards.
+    Every sync reads it, so a new tuple is made only for a change. It is replaced as a whole, so that an interruption
+    leaves the old one or the new one.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class OpenDataLogs:
         self._sync_lock = sync_lock
         self._fail = fail
         self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
-        # The data log to which is written, its file and its salt.
+        # The data log that is written to, its file and its salt.
         self._newest_id = 0
         self._newest: tuple[File, int] | None = None
 

@@ -1,7 +1,7 @@
-"""Read messages back: few large reads for many places, with each message verified by itself.
+"""Read messages back: a few large reads for many messages, each of which is verified by itself.
 
-Neighbouring records are read together with the bytes between them, up to 256 KiB: one call and one copy for hundreds of
-messages. Damage to a message makes only that message unreadable.
+A *region* is one read: neighbouring records with the bytes between them, up to 256 KiB. So hundreds of messages take
+one call and one copy. Damage to a message makes only that message unreadable.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from ..stored_message import StoredMessage, properties_of, sequence_of
 
 REGION_BYTES_MAX: Final = 256 * 1024
 PIECE_BYTES: Final = 64 * 1024
-"""Bytes of a message that are in RAM at a time if only its headers are wanted, while all of it is verified."""
+"""Most bytes of a message that are in RAM at a time if only its headers are wanted. The whole message is verified."""
 GAP_BYTES_MAX: Final = 8 * 1024
-"""Most bytes of other records between two wanted ones that are read too, because a second read costs more.
+"""Most bytes of other records between two wanted ones. They are read too, because a second read costs more.
 
-Among single records of one run, a region may have as many unwanted bytes as wanted ones.
+Between the single records of one run, a region may have as many unwanted bytes as wanted ones.
 """
 
 _ONE: Final = struct.Struct("<I32xQQIII")
 """The fields of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""
 _unpack_one: Final[Callable[[bytes, int], tuple[int, int, Any, int, int, int]]] = _ONE.unpack_from
-"""Typed for machine code, which compares an int with anything untyped by making an object of the int. The timestamp is
-only passed on, as the object that it is.
+"""Typed for machine code: to compare an int with an untyped value, it would make an object of the int. The timestamp is
+only passed on, so it stays an object.
 """
 assert _ONE.size == ONE_BYTES
 
 
 Judge = Callable[[Sequence[int], Sequence[bytes]], list[bool]]
-"""Tells which messages of a record are wanted, by their sequences, in order, and the properties of each."""
+"""Tells which messages of a record are wanted. It gets their sequences, in order, and the properties of each."""
 
 
 class ReadableFile(Protocol):
@@ -62,7 +62,7 @@ class ReadableFile(Protocol):
 
 
 class UnopenedDataLog:
-    """Stands for a data log that could not be opened. Only its messages are unreadable."""
+    """Stands in for a data log that could not be opened, so that only messages of this data log are unreadable."""
 
     def __init__(self, error: OSError) -> None:
         self._error = error
@@ -70,13 +70,13 @@ class UnopenedDataLog:
     def read(self, offset: int, length: int) -> bytes:
         if self._error.errno in NO_DESCRIPTOR:
             raise TooManyFiles from self._error  # the messages themselves are intact
-        raise self._error.with_traceback(None)  # each read would add to it, and keep its frames
+        raise self._error.with_traceback(None)  # the traceback would grow with each read, and keep its frames
 
 
 def sent_at(file: ReadableFile, salt: int, offset: int, messages: int) -> int:
-    """Return when the messages of a record were sent, in ms since 1970. This is one small read.
+    """Return when the messages of a record were sent, in ms since 1970. One small read.
 
-    messages: how many the record has. OSError; RecordDamaged if its head does not verify.
+    messages: how many the record has. OSError: the read failed. RecordDamaged: the head does not verify.
     """
     head = file.read(offset, SLICE_BYTES + ENTRY_BYTES * messages)
     header = decode_header(head)
@@ -148,10 +148,10 @@ def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[R
 def read_regions(
     regions: Sequence[Region], judge: Judge | None = None
 ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the wanted messages in order, and (sequence, problem) of those that can't be read. One read per region.
+    """Return the wanted messages in order, and (sequence, problem) of each that can't be read. One read per region.
 
-    If that read fails, each record is read by itself, so only messages in bad places are lost.
-    judge: messages that it does not want are verified and left out; None: all are wanted.
+    If the read of a region fails, each of its records is read by itself, so only messages in bad places are lost.
+    judge: says which messages are wanted; the others are verified and left out. None: all are wanted.
     """
     messages: list[StoredMessage] = []
     unreadable: list[tuple[int, str]] = []
@@ -160,13 +160,7 @@ def read_regions(
         try:
             data = region.file.read(region.offset, region.length)
         except OSError as error:
-            parts = _records_of(region)
-            if len(parts) > 1:
-                found, others = read_regions(parts, judge)
-                messages += found
-                unreadable += others
-            else:
-                _unreadable(region.extents[0], f"the read failed ({error.strerror})", unreadable)
+            _read_each_record(region, judge, error, messages, unreadable)
             continue
         for extent in region.extents:
             found = messages if judge is None else []
@@ -186,11 +180,28 @@ def read_regions(
     return messages, unreadable
 
 
+def _read_each_record(
+    region: Region,
+    judge: Judge | None,
+    error: OSError,
+    messages: list[StoredMessage],
+    unreadable: list[tuple[int, str]],
+) -> None:
+    """Read a region record by record, because reading all of it failed with that error."""
+    records = _records_of(region)
+    if len(records) > 1:
+        found, not_found = read_regions(records, judge)
+        messages += found
+        unreadable += not_found
+    else:
+        _unreadable(region.extents[0], f"the read failed ({error.strerror})", unreadable)
+
+
 def read_headers(region: Region, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
     """Return the only wanted message of a region with an empty body, or why it can't be read.
 
-    Its body is verified in pieces. pay: called with a number of bytes before that many more are in RAM: a piece, or
-    headers that are larger than a piece.
+    The body is verified in pieces. pay: called before more bytes are in RAM, with their number: that of a piece, or of
+        headers that are larger than a piece.
     """
     (extent,) = region.extents
     place = f"data-{extent.data_log}.log at {extent.offset}"
@@ -358,9 +369,10 @@ def _read_slice(
 
 
 def _scan_slice(extent: Extent, data: bytes, at: int, salt: int, judge: Judge, messages: list[StoredMessage]) -> bool:
-    """Read the messages of a slice that a judge wants, without making the others. False: one is damaged, none is read.
+    """Read the messages of a slice that a judge wants, and make no objects for the others. False: a message is damaged,
+    and none was read.
 
-    The content of each is copied only for its checksum, into memory that is then free for the next one.
+    Each content is copied only for its checksum, into memory that is free again for the next content.
     """
     header, part = _verified_head(extent, data, at, salt)
     begin = at + header.head_bytes + sum(part.table[1 : 3 * extent.skip : 3])

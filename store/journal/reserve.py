@@ -1,13 +1,15 @@
-"""DiskReserve: disk space that is set aside, so that operations that make room on a full disk have room themselves.
+"""DiskReserve: disk space that is set aside for operations that make room on a full disk.
 
-It is two files without content in the journal's directory. One is as large as a data log. If a full disk has no space
-for the next data log, this file is renamed to become it: acks and drops go on there while sends are refused. It has
-room for the acks of a whole data log, however small its messages are. The other file is given back to the file system
-if the index finds no space for a checkpoint, without which no data log may be deleted. Both files are made again when
-there is space.
+The reserve is two files without content in the journal's directory:
 
-A crash may leave the files. Opening first removes them, to use their space itself, and makes them anew at its end. A
-clean shutdown leaves none, unless the disk is full.
+- The journal's part is as large as a data log. If a full disk has no space for the next data log, this file is renamed
+  to become it. Acks and drops go on there while sends are refused. There is room for the acks of a whole data log,
+  however small its messages are.
+- The index's part is given back to the file system if the index finds no space for a checkpoint. Without a checkpoint,
+  no data log may be deleted.
+
+Both files are made again when there is space. A crash may leave them. Opening first removes them, because it needs
+their space itself, and makes them anew at its end. A clean shutdown leaves none, unless the disk is full.
 """
 
 from __future__ import annotations
@@ -20,18 +22,19 @@ from ..disk.layout import reserve_name
 from ..format.record import DESTINATION, MESSAGE, PROPERTIES, RETURN, SUBSCRIBE
 
 ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE, PROPERTIES))
-"""Records that only add to the store. They are refused on a full disk; all others settle something and are written."""
+"""Kinds of records that only add to the store. A full disk refuses them. All others settle something, and are written.
+"""
 
 SETTLING: Final = -1
-"""Stands for the kind of a record that removes something, even if others of its kind do not."""
+"""Stands in for the kind of a record that removes something, where other records of the kind add something."""
 
 DROPS_BYTES: Final = 4096
-"""The last bytes of what a full disk leaves, reserved for drops, which give space back."""
+"""The last bytes of a full disk's data log, reserved for drop records, which give space back."""
 
 LESSER_KINDS: Final = ADDING_KINDS | {RETURN}
-"""Records of dead letters, which are not refused as sends are, and of delivery counts."""
+"""Kinds of the records of dead letters and delivery counts, which a full disk still accepts."""
 LESSER_DIVISOR: Final = 2
-"""These take at most the first half of a makeshift data log; the rest is for acks."""
+"""LESSER_KINDS take at most the first half of a makeshift data log. The other half is for acks."""
 
 _JOURNAL_PART: Final = 1
 _INDEX_PART: Final = 2
@@ -45,7 +48,7 @@ class DiskReserve:
     def __init__(self, disk: Disk, file_bytes: int) -> None:
         """Make it without files.
 
-        file_bytes: those of a data log; 0: there is no reserve, and it always counts as whole.
+        file_bytes: size of a data log; 0: there is no reserve, and it always counts as whole.
         """
         self._disk = disk
         self._file_bytes = file_bytes
@@ -63,7 +66,7 @@ class DiskReserve:
         return sum(self._wanted.values()) - sum(self._held.values())
 
     def clear(self) -> None:
-        """Remove both files, which may be those of an earlier process."""
+        """Remove both files. An earlier process may have made them."""
         self._held.clear()
         for part in (_JOURNAL_PART, _INDEX_PART):
             with suppress(FileNotFoundError):
@@ -76,7 +79,7 @@ class DiskReserve:
         self.clear()
 
     def fill(self, least_bytes: int = 0) -> bool:
-        """Make missing files; the journal's part has at least these bytes. False: the disk has no space for it."""
+        """Make missing files, the journal's part with at least `least_bytes`. False: the disk has no space for them."""
         if not self._file_bytes:
             return True
         self._wanted[_JOURNAL_PART] = max(self._file_bytes, least_bytes)
@@ -103,9 +106,8 @@ class DiskReserve:
         return True
 
     def take(self, name: str, needed_bytes: int) -> tuple[File, int] | None:
-        """Return the journal's part under another name, and the bytes for which it has space.
-
-        None: it is gone, or too small.
+        """Rename the journal's part; return the file, and the bytes for which it has space. None: it is gone, or too
+        small.
         """
         held_bytes = self._held.get(_JOURNAL_PART, 0)
         if held_bytes < needed_bytes:
@@ -132,5 +134,5 @@ class DiskReserve:
 
 
 def store_limit_bytes(limit: int | float | None, disk: Disk, journal_bytes: int) -> int | None:
-    """Return a limit in bytes. A float is a share of what the journal has and the disk could add now."""
+    """Return a limit in bytes. A float is a share of the bytes that the journal has and that the disk has free now."""
     return int(limit * (disk.free_bytes() + journal_bytes)) if isinstance(limit, float) else limit

@@ -1,8 +1,8 @@
-"""Scan: read the journal of another process, and yield what verifies, in order, and each damaged place.
+"""Scan: read the journal of another process, and yield its intact records, in order, and each damaged place.
 
 Recovery stops where records are no longer valid, because it must not guess. A scan goes on behind the damage, at the
-next record that verifies. It only reads. A process may be writing meanwhile: a record that it has half written is a
-tail and not damage, and data logs that it deletes are skipped.
+next record that verifies. It only reads. A process may be writing meanwhile: a half written record at the end is a tail
+and no damage, and data logs that the process deletes are skipped.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..format.record import MESSAGE, Header, RecordDamaged, decode_slice
 from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, RecordWalk, crc_of, find_records, record_at, used_bytes
 
 RELISTINGS_MAX: Final = 3
-"""Listings of the directory for one data log that was deleted meanwhile; after that it is reported."""
+"""How often the directory is listed again because a data log was deleted meanwhile. After that it is reported."""
 LOOKS_MAX: Final = 3
-"""Looks behind the end of a data log that was written further each time; after that the rest is left unseen."""
+"""How often a scan looks behind the end of a data log that grows meanwhile. After that the rest is left unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Damage:
     length: int
     problem: str
     is_tail: bool = False
-    """Whether nothing behind it verifies, as after a write that a crash or this scan has caught half done."""
+    """Whether nothing behind it verifies, as where a crash, or this scan, has caught a write half done."""
 
 
 def open_data_logs(disk: Disk, after: int = 0) -> Iterator[tuple[int, File | OSError]]:
-    """Yield the data logs with ids above `after`, in order.
+    """Yield the id and the open file of each data log with an id above `after`, in order.
 
-    Each is open until the next but one, or the reason why not.
+    A file stays open until the next but one is yielded. If a data log can't be opened, its error is yielded.
     """
     relistings = 0
     opened: list[File] = []
@@ -111,8 +111,8 @@ def scan(
             if used := used_bytes(file, offset):
                 yield Damage(offset, used, f"{used} bytes behind the seal")
             return
-        # Search before the second look: anything whole behind this place was written after it. So a record that does
-        # not verify even then is not one that a live process is just writing.
+        # Search first, then look again: any whole record behind this place was written after the one here. So if the
+        # record here does not verify even then, no live process is just writing it.
         behind = next(find_records(file, header, offset + 1), None)
         if any(True for _ in RecordWalk(file, header, offset, next_log_sequence=due, verify_from=0)):
             looks += 1
@@ -147,7 +147,7 @@ def _gap(offset: int, behind: tuple[int, Header], expected: int, problem: str) -
 
 
 def _found_by_halves(file: File, offset: int, record: Header, head: bytes, problem: str) -> FoundRecord | Damage:
-    """Return a record at which the walk stopped although its head verifies."""
+    """Return the record at which a walk stopped although its head verifies, or the damage there."""
     try:
         bad_messages = _bad_messages(file, offset, record, head) if record.kind == MESSAGE else ()
     except RecordDamaged:

@@ -1,7 +1,7 @@
 """The shutdown marker in kr-store/state: which journal the index belongs to, and how the last process ended.
 
-Without it the next open makes a full replay. It is replaced as a whole (write, sync, rename, sync of the directory), so
-a crash leaves the old one or the new one.
+Without the marker the next open makes a full replay. The marker is replaced as a whole (write, sync, rename, sync of
+the directory), so a crash leaves the old one or the new one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ShutdownMarker(NamedTuple):
     store_id: bytes
     epoch: int
     durable_end: int
-    """That of the journal when the marker was written."""
+    """The durable end of the journal when the marker was written."""
     is_clean: bool
 
 
@@ -60,7 +60,7 @@ def write_shutdown_marker(disk: Disk, marker: ShutdownMarker) -> None:
 
 
 def leave_shutdown_marker(disk: Disk, marker: ShutdownMarker) -> None:
-    """Write the marker of a clean shutdown. On a full disk there is none, because the next replay needs the space."""
+    """Write the marker of a clean shutdown. A full disk may have no space for it; then the next open replays."""
     try:
         write_shutdown_marker(disk, marker)
     except OSError as error:

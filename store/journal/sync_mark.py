@@ -1,13 +1,13 @@
 """SyncMark: how far the journal is known to be on the device, in a file of its own in kr-store/state.
 
-A record says how far syncs had come when it was written, so the records that follow tell damage from a torn tail. No
-record follows the last one. So each sync also writes the durable end here, without syncing it. A kill leaves the newest
-one, and a power cut perhaps an older one. Either one is true, because the bytes before it were on the device when
-it was written.
+Each record of the journal says how far syncs had come when it was written. So later records tell whether a damaged
+place was durable. But no record follows the last one. So each sync also writes its durable end into the mark, without
+syncing the mark. A kill leaves the newest durable end, and a power cut perhaps an older one. Each of them is true,
+because the bytes before it were on the device when it was written.
 
-It belongs to one life of a store: its checksums begin with the id and the epoch in the marker. With another marker, or
-none, it says nothing. It is optional: if it can't be written or read, recovery uses the journal, the index and the
-marker.
+A mark belongs to one life of a store: its checksums begin with the id and the epoch of the shutdown marker. With
+another marker, or none, the mark says nothing. The mark is optional: if it can't be written or read, recovery uses the
+journal, the index and the marker.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class SyncMark:
     def __init__(self, disk: Disk, store_id: bytes, epoch: int) -> None:
         """Begin a new mark.
 
-        epoch: the one that the marker is about to get. The sync of the directory is left to the marker.
+        epoch: the epoch that the shutdown marker is about to get. Writing the marker will sync the directory.
         """
         self._disk = disk
         self._seed = _seed(store_id, epoch)
         self._slots_left = 0
         self._file: File | None = None
-        # The file's own method, so that no sync has to look it up. None: there is no file.
+        # The file's own `append`, bound once so that no sync looks it up. None: there is no file.
         self._append: Callable[[bytes], None] | None = None
         self._is_closed = False
         self._logged: set[int | None] = set()
@@ -57,9 +57,9 @@ class SyncMark:
         self._begin_again()
 
     def note(self, durable_end: int) -> None:
-        """Write the durable end of the journal. Requires: its syncs have returned.
+        """Write the durable end of the journal. Requires: the sync up to there has returned.
 
-        A failure is counted, and logged once for each cause: an older end is still true.
+        A failure is counted, and logged once for each cause. The older durable end in the file is still true.
         """
         if not self._slots_left:
             self._begin_again()

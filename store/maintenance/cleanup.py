@@ -1,7 +1,8 @@
-"""Cleanup: give disk space back that nothing needs.
+"""Cleanup: give back disk space that nothing needs.
 
-Trimmer deletes messages that topics only retain, DataLogRemover data logs that nothing needs, and Relocation moves the
-messages that keep the others. Each step leaves the store whole, so a crash loses only progress.
+The Trimmer deletes messages that topics only retain. The DataLogRemover removes data logs that nothing needs.
+Relocation moves live messages out of sparse data logs, so that these can be removed too. Each step leaves the store
+whole, so a crash loses only progress.
 """
 
 from __future__ import annotations
@@ -45,18 +46,17 @@ class Cleanup:
         self.remover.on_space_freed = space_came
 
     def not_dropped(self, data_logs: Iterable[int]) -> set[int]:
-        """Return those of these data logs that no drop record names. One that it names may still exist as a file.
+        """Return the given data logs without those that a drop record names. Files of these may still exist.
 
         Requires: the lock.
         """
         return set(data_logs) - self.remover.recorded_as_dropped
 
     def run(self) -> CleanupReport:
-        """Delete data logs that nothing needs, relocate messages that keep too much, and delete again, all at once.
-
-        In the background each of the two has a task of its own, which calls `delete_data_logs` or `Relocation.run_due`.
+        """Delete data logs that nothing needs, relocate messages out of sparse ones, and delete again, all at once.
 
         Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
+        In the background, two tasks do the same in steps, by `delete_data_logs` and `Relocation.run_due`.
         """
         try:
             return self._run()
@@ -72,7 +72,7 @@ class Cleanup:
         return report.followed_by(self.delete_data_logs(), relocated_messages)
 
     def delete_data_logs(self) -> CleanupReport:
-        """Trim what topics only retain, checkpoint, and delete or archive the data logs that nothing needs then."""
+        """Trim retained messages, checkpoint, and delete or archive the data logs that nothing needs then."""
         if self.trimmer.is_retaining:
             self.trimmer.trim(self._clock.time_ms())
         report = self._checkpoint_and_remove()
@@ -83,7 +83,7 @@ class Cleanup:
     def _checkpoint_and_remove(self) -> CleanupReport:
         self._make_checkpoint()
         while self._subscriptions.is_behind and self._make_checkpoint():
-            pass  # a subscription that has ended needed more than the index holds at once
+            pass  # an ended subscription had messages in more blocks than may be dirty at once
         return self.remover.remove_data_logs()
 
     def take_request(self) -> bool:

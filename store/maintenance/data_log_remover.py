@@ -29,13 +29,15 @@ cleanup_logger = LateLogger("forebay.store.cleanup")
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """What a cleanup did, as ids of data logs. `archived`: instead of deleted. `remaining`: includes the newest."""
+    """The outcome of a cleanup, as ids of data logs."""
 
     deleted: tuple[int, ...]
     archived: tuple[int, ...]
+    """The data logs that were moved to the archive instead of deleted."""
     relocated_messages: int
     """Live messages that were copied out of sparse data logs."""
     remaining: tuple[int, ...]
+    """The data logs that the journal has now, including the newest one."""
 
     @property
     def removed(self) -> tuple[int, ...]:
@@ -57,17 +59,17 @@ class _Decision(NamedTuple):
     """Which data logs a cleanup removes."""
 
     removed: list[int]
-    """All of them."""
     newly_recorded: list[int]
-    """Those that no earlier drop record names."""
+    """Removed data logs that no earlier drop record names."""
     lines: list[str]
     """The reasons, if somebody wants them."""
 
 
 class DataLogRemover:
-    """Removes data logs from the journal: deletes or archives them. It knows which drop records name and still exist.
+    """Removes data logs from the journal: deletes or archives them.
 
-    A removal is decided and recorded under the state lock, and synced. Then the files go, and last what RAM knows.
+    A removal is decided and recorded under the state lock, and the record is synced. Then the files go, and at last RAM
+    forgets the data logs.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class DataLogRemover:
     ) -> None:
         """archive: keeps removed data logs; None: they are deleted.
         replay_position: returns where the next open begins to replay.
-        leases: returns the leases that count.
+        leases: returns the leases that keep data logs now.
         """
         self._index = index
         self._journal = journal
@@ -97,7 +99,7 @@ class DataLogRemover:
         self._leases = leases
         # Id from which on data logs were kept for leases at the last cleanup.
         self._leased_from = DATA_LOG_ID_MAX + 1
-        # Data logs that a drop record names and that still exist.
+        # Data logs that a drop record names, and whose files still exist.
         self.recorded_as_dropped: set[int] = set()
         # Called under the state lock when data logs are gone.
         self.on_space_freed: Callable[[], None] = lambda: None
@@ -111,8 +113,8 @@ class DataLogRemover:
     def remove_data_logs(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs. Requires: no lock.
 
-        A drop record that names them is synced before the first one is unlinked, so a crash never makes a deletion a
-        loss or a redelivery. The next cleanup tries again what the disk refused to delete.
+        A drop record that names them is synced before the first file is unlinked. So no crash turns a deletion into a
+        loss or a redelivery. If the disk refuses to delete a file, the next cleanup tries again.
         """
         wants_lines = cleanup_logger.isEnabledFor(logging.DEBUG)
         data_logs_by_destination = self._retention_reasons().destinations() if wants_lines else None
@@ -149,8 +151,8 @@ class DataLogRemover:
     ) -> _Decision:
         """Decide which data logs are removed, and record it. Requires: the checkpoint lock and the state lock.
 
-        copied: those that are in the archive and may be removed; None: all may.
-        data_logs_by_destination: those with a pending message of each; None: no lines are wanted.
+        copied: the data logs that the archive has, so that they may be removed; None: all may.
+        data_logs_by_destination: the data logs with a pending message of each destination; None: no lines are wanted.
         """
         replayed_from = self._replayed_data_log
         kept = set(self._branches.undecided_data_logs) | self._leased(leases)
@@ -161,8 +163,8 @@ class DataLogRemover:
         lines: list[str] = []
         if data_logs_by_destination is not None:
             lines = self._decision_lines(replayed_from, kept, data_logs_by_destination)
-        # An earlier record stands for what the disk has refused to delete since: its data log may be removed, because
-        # each newer one begins with a state record that leaves out what was dropped.
+        # Data logs that the disk has refused to delete are in an earlier drop record. Its own data log may be removed
+        # now: each newer one begins with a state record, which does not name dropped data logs.
         newly_recorded = sorted(set(removed) - self.recorded_as_dropped)
         if newly_recorded:
             with self._journal.all_or_broken:
@@ -236,7 +238,7 @@ class DataLogRemover:
             files = self._journal.forget(data_logs)
             self.recorded_as_dropped.difference_update(data_logs)
             self.on_space_freed()
-        files.clear()  # without the lock: this closes them, and so frees their pages, unless a read goes on
+        files.clear()  # without the lock, because closing a file frees its pages, which takes long
 
 
 def _first_leased(leases: Iterable[Lease]) -> int:

@@ -69,5 +69,7 @@ class DataLogRetention:
         )
 
     def leases(self) -> list[Lease]:
-        """Return the leases of readers elsewhere that count; none if the store has hardly any room left."""
+        """Return the leases of readers in other processes; none if another data log would not fit, as leases then keep
+        nothing.
+        """
         return [] if self._journal.fullness.is_short_of_space else self._lease_reader.read(self._clock.time_ms())

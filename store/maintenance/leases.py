@@ -1,10 +1,10 @@
 """Leases: a named reader of the journal asks that data logs which it has not read yet are kept.
 
-A reader is another process and must not change anything else of the store. It replaces its file in leases/ as a whole,
-as often as it advances; the owner reads the directory before each cleanup. A lease ends at its time. It does not count
-while the journal has no room for another data log below `store_limit`. A damaged file is no lease. A crash during a
-write leaves the old file or the new one. An expired file stays, because nobody could remove it without the danger that
-its reader has just replaced it.
+A reader is another process, and must not change anything else of the store. It replaces its file in leases/ as a whole,
+each time that it has read further. The owner of the store reads the directory before each cleanup. A lease ends at its
+time. Leases keep nothing while the journal has no room for another data log below `store_limit`. A damaged file is no
+lease. A crash during a write leaves the old file or the new one. The file of an expired lease stays, because its reader
+may be replacing it at any moment.
 
     "FBLEASE1"  data log u32  offset u32  expires u64 (ms)  crc u32
 """
@@ -25,7 +25,7 @@ logger = LateLogger("forebay.store")
 
 LEASES: Final = "leases"
 LEASE_FILES_MAX: Final = 4096
-"""Most files of leases that are read, expired ones included. While there are more, everything is kept."""
+"""Most files of leases that are read, expired ones included. If there are more, all data logs are kept."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PREFIX: Final = "lease-"
@@ -35,7 +35,7 @@ _BYTES: Final = _LEASE.size + 4
 
 
 class Lease(NamedTuple):
-    """A request to keep all data logs from one on, until it expires."""
+    """A request to keep a data log and all later ones, until the lease expires."""
 
     name: str
     data_log: int
@@ -61,13 +61,13 @@ class LeaseReader:
     def read(self, now_ms: int) -> list[Lease]:
         """Return the leases that have not expired, by name. An unreadable file is no lease. O(files), one read each.
 
-        If the directory itself can't be read, or has too many leases, there may be any lease, so everything is kept.
+        If the directory can't be read, or has too many leases, all data logs are kept.
         """
         try:
             base_names = self._disk.list(LEASES)
         except OSError as error:
             return self._any(error.strerror or str(error), now_ms)
-        # Only what is called like a lease counts: a file of something else must not crowd one out.
+        # Only files that are named like a lease count, so that other files can't crowd leases out.
         names = [base_name.removeprefix(_PREFIX) for base_name in base_names if base_name.startswith(_PREFIX)]
         names = [name for name in names if _NAME.fullmatch(name)]
         if len(names) > LEASE_FILES_MAX:

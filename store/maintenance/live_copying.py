@@ -1,7 +1,7 @@
 """LiveCopying: copy live messages of a data log to the end of the journal.
 
-They are read and verified without a lock. Those that are still pending then are appended as slices with the flag
-RELOCATED, and the lane notes their new places, in one hold of the state lock.
+Messages are read and verified without a lock. In one hold of the state lock, those that are still pending are appended
+as slices with the flag RELOCATED, and the lane notes their new places.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LiveCopying:
         left: LeftDataLogs,
         counts: RelocationCounts,
     ) -> None:
-        """account: pays for messages that are not small, and for what topics need."""
+        """account: pays for messages that are not small, and for records of needs."""
         self._index = index
         self._journal = journal
         self._state_lock = state_lock
@@ -45,7 +45,10 @@ class LiveCopying:
         self._counts = counts
 
     def copy(self, source: RelocationSource, records: list[LiveMessages]) -> bool:
-        """Copy these messages. False: not all of them, and an obstacle must be removed first. Requires: no lock."""
+        """Copy these messages. False: some were not copied, for want of memory or room, or because they can't be read.
+
+        Requires: no lock.
+        """
         charge_bytes = 3 * sum(live.extent.record_bytes for live in records)
         charge_bytes = charge_bytes if charge_bytes > 3 * BATCH_BYTES else 0
         with self._state_lock:
@@ -68,9 +71,9 @@ class LiveCopying:
                 self._account.release(charge_bytes)
 
     def _append(self, source: RelocationSource, records: list[LiveMessages], messages: list[StoredMessage]) -> bool:
-        """Append messages that are still pending, in slices as long as possible.
+        """Append the messages that are still pending, in slices as long as possible. False: some were not appended.
 
-        Requires: the lock. False: not all of them.
+        Requires: the lock.
         """
         gathered: list[StoredMessage] = []
         lane, size, at = records[0].lane, 0, 0
@@ -129,7 +132,7 @@ class LiveCopying:
 
 
 def _as_copied(lane: DestinationLane, messages: list[StoredMessage]) -> tuple[Contents, int]:
-    """Return the contents of copies of a lane's messages, with their present times, and their flags."""
+    """Return the contents of copies of a lane's messages, with their present times, and the flags of the copies."""
     contents = Contents.of((properties, body or b"") for _, properties, body, _ in messages)
     flags = RELOCATED | lane.priority
     if not any(map(has_times, contents.properties)):

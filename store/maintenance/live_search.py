@@ -53,7 +53,7 @@ class LiveSearch:
         return live
 
     def in_index(self, source: RelocationSource) -> list[LiveMessages]:
-        """Return the messages that some blocks of the index have in that data log.
+        """Return the messages of some blocks of the index that lie in the data log.
 
         Requires: there are lanes to search.
         """

@@ -1,7 +1,7 @@
-"""Relocation of slices of prepared transactions, so that one that waits for its outcome keeps no data log.
+"""Relocation of slices of prepared transactions, so that a transaction that waits for its outcome keeps no data log.
 
-The slices are copied with the flag RELOCATED, and such copies alone have no effect. Then a prepare record of the same
-branch names the copies instead of the originals, so a crash leaves one or the other.
+The slices are copied with the flag RELOCATED. Such copies alone have no effect. Then a prepare record of the same
+branch names the copies instead of the originals, so after a crash the branch has either all originals or all copies.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class PreparedMoving:
         self._account = account
 
     def move(self, data_log: int, file: File, salt: int, data_log_bytes: int) -> MoveReport:
-        """Move the slices out of a data log. RecordDamaged, OSError: a slice can't be read.
+        """Move the slices of prepared transactions out of a data log.
 
-        StoreFull: the rest stays.
+        RecordDamaged, OSError: a slice can't be read. StoreFull: the disk has no room for all; the slices that were not
+        moved stay.
         """
         messages = appended_bytes = 0
         with self._state_lock:

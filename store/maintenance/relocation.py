@@ -1,13 +1,13 @@
 """Relocation: copy live messages out of sparse data logs, so that cleanup can delete those.
 
-A copy is a slice like any other, with the flag RELOCATED and the sequences and timestamp of its originals. It is
-appended and the index updated in one hold of the state lock, and only for messages that are pending then. So an ack
-before the copy in the journal never concerns it, and an ack behind it always does. Like an ack, a copy undoes the
-record it was made from, so its data log stays as long as that of the original. A crash leaves both or only the
-original; relocation deletes nothing.
+A copy is a slice like any other, with the flag RELOCATED, and with the sequences and the timestamp of its originals. In
+one hold of the state lock, the copy is appended and the index updated, only for messages that are pending then. So acks
+before the copy in the journal never concern the copy, and acks behind it always do. Like an ack, a copy undoes the
+record it was made from, so the data log of the copy stays as long as that of the original. A crash leaves the original,
+with or without the copy; relocation deletes nothing.
 
-A dense data log may keep others that only hold acks for it. Then a survivors record names its remaining messages, and
-those acks are no longer needed.
+Other data logs may stay only for acks of messages in one that is too dense to be copied. Then a survivors record names
+the remaining messages of the dense one, and these acks are no longer needed.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ COPY_STEP_BYTES: Final = 256 * 1024
 SCAN_BYTES: Final = 4 << 20
 """Bytes of a data log that one step scans, or a little more."""
 STEP_CHARGE_BYTES: Final = 56 * 1024
-"""Memory of a step: a piece, the messages found in it, a batch and its contents."""
+"""Memory of a step: a piece, the messages found in the piece, a batch, and the contents of the batch."""
 SCAN_DIVISOR: Final = 16
 """So many scanned bytes count as much as one copied byte."""
 STEPS_MAX: Final = 16
 SAMPLE_SECONDS: Final = 1.0
 
 LIVE_FACTOR_UNDER_LOAD: Final = 3
-"""If the journal is larger than so many times the live messages as records, relocation may slow traffic down."""
+"""If the journal is larger than so many times its live messages, as records, relocation may slow traffic down."""
 
 
 class RelocationTarget(NamedTuple):
-    """How large relocation lets a journal become. A test lowers it where its store is too small for relocation."""
+    """How large relocation lets a journal become. Tests with small stores lower it."""
 
     live_factor: int = 2
     """The journal may be so many times as large as the live bytes, plus `data_logs_allowed` data logs."""
@@ -69,9 +69,9 @@ class JournalSizes(NamedTuple):
     """How large the journal is, and how large it may be."""
 
     remaining_bytes: int
-    """What a cleanup would leave now."""
+    """Bytes that a cleanup would leave now."""
     whole_bytes: int
-    """What there is now, with the data logs that a cleanup would delete."""
+    """Bytes that the journal has now, with the data logs that a cleanup would delete."""
     stop_below_bytes: int
     """Relocation that has begun goes on until less than this remains, as long as that costs next to nothing."""
     target_bytes: int
@@ -121,11 +121,11 @@ class Relocation:
         self._sampled_at = now
         # The newest data log of the present round; None: no limit.
         self._round_end: int | None = None
-        # Whether there is traffic. With traffic, a live message counts as a record of its own, otherwise with its
-        # content alone: packing small messages closer together waits until nobody is slowed down.
+        # Whether there is traffic. Then a live message counts as a record of its own; without traffic, only its content
+        # counts. So small messages are packed closer together only when nobody is slowed down.
         self._is_busy = True
         self._is_far_above = False
-        # Whether relocation has begun. It then goes on below the target as long as that costs next to nothing.
+        # Whether relocation has begun. It goes on below the target as long as sparse data logs are left.
         self._is_under_way = False
         # Whether there is work, now or as soon as the traffic leaves room for it.
         self.is_wanted = False
@@ -171,18 +171,16 @@ class Relocation:
         return removable(self._index.data_log_uses, self._journal.data_log, self._branches.undecided_data_logs)
 
     def take_cleanup_request(self) -> bool:
-        """Return whether a cleanup should come, because the journal is too large; once for each time that it is so."""
+        """Return whether a cleanup should come, because the journal is too large. One call takes the request."""
         is_requested = self._wants_cleanup
-        if is_requested:  # no write otherwise: it may be wanted meanwhile
+        if is_requested:  # otherwise write nothing: another thread may request one meanwhile
             self._wants_cleanup = False
         return is_requested
 
     def run(self, make_checkpoint: MakeCheckpoint) -> int:
-        """Relocate everything that is worth it, whatever the traffic.
+        """Relocate everything that is worth it, whatever the traffic; return the number of copied messages.
 
-        Data logs that fill up meanwhile wait for the next round.
-
-        Return the number of copied messages. Requires: no lock.
+        Data logs that fill up meanwhile wait for the next round. Requires: no lock.
         """
         before = self.messages
         with self._state_lock:
@@ -234,11 +232,11 @@ class Relocation:
         self._wants_cleanup = sizes.has_removable and sizes.whole_bytes > sizes.target_bytes
 
     def _begin_round(self) -> None:
-        """Try data logs again that found no memory. Requires: the lock."""
+        """Let data logs be tried again for which there was no memory. Requires: the lock."""
         self.left.waiting.clear()
 
     def _choose(self) -> RelocationSource | None:
-        """Return the data log that frees most for its price. None: none is worth it. Requires: the lock."""
+        """Return the data log that frees most for its price. None: no data log is worth it. Requires: the lock."""
         sizes = self.sizes()
         is_above = sizes.remaining_bytes > sizes.target_bytes
         if not is_above and not (self._is_under_way and sizes.remaining_bytes > sizes.stop_below_bytes):
@@ -259,7 +257,7 @@ class Relocation:
         return self._opened(*choice) if choice is not None else None
 
     def _soon_empty(self) -> set[int]:
-        """Return the data logs to leave to their consumers; none if a whole round was requested.
+        """Return the data logs that consumers will soon have emptied; none during `run`, which waits for no consumer.
 
         Requires: the lock.
         """
@@ -285,21 +283,15 @@ class Relocation:
     def step(self) -> bool:
         """Scan a part of a data log and copy its live messages. Requires: no lock. Raises StoreFailed.
 
-        False: nothing was done: no data log is worth it, or memory, index or disk has no room. If the index is crowded,
-        a checkpoint must come first.
+        Return False if nothing was done: no data log is worth it, or memory, index or disk has no room. If the index is
+        crowded, a checkpoint must come first.
         """
         require_outside(self._state_lock, self._journal.sync_lock)
         with self._checkpoint_lock:
-            with self._state_lock:
-                if self._journal.failure is not None:
-                    raise self._journal.failure.again()
-                source = self._source = self._source or self._choose()
-                if source is None or self._index.is_crowded:
-                    return False
-                if not self._account.reserve(STEP_CHARGE_BYTES):
-                    self._release(source)
-                    return False
             is_done = True
+            source = self._begin_step()
+            if source is None:
+                return False
             try:
                 is_done = self._advance(source)
                 if is_done and not source.is_naming:
@@ -315,6 +307,22 @@ class Relocation:
                     if is_done:
                         self._release(source)
             return True
+
+    def _begin_step(self) -> RelocationSource | None:
+        """Choose a data log, if none is chosen, and reserve the memory of a step. Requires: no state lock.
+
+        None: no data log is worth it, or memory or index has no room.
+        """
+        with self._state_lock:
+            if self._journal.failure is not None:
+                raise self._journal.failure.again()
+            source = self._source = self._source or self._choose()
+            if source is None or self._index.is_crowded:
+                return None
+            if not self._account.reserve(STEP_CHARGE_BYTES):
+                self._release(source)
+                return None
+            return source
 
     def _move_prepared(self, source: RelocationSource) -> None:
         """Move the slices of prepared transactions, once nothing else in the data log is live. Requires: no lock."""
@@ -358,10 +366,12 @@ class Relocation:
         return False
 
     def _find_live(self, source: RelocationSource, piece: ScannedPiece | None) -> list[LiveMessages] | None:
-        """Return what is live in a piece of the data log, or, after all pieces, by the index. None: it is finished.
+        """Return the live messages of a piece; without a piece, those of some blocks of the index.
 
-        piece: the next one; None: all heads are scanned. The index is searched then if transactions sent messages,
-            because a slice does not say whether it was committed.
+        None: the data log is finished.
+
+        piece: the next piece of heads; None: all heads are scanned. Then the index is searched, if transactions sent
+            messages, because their slices do not say whether they were committed.
 
         Requires: the lock.
         """
@@ -386,7 +396,7 @@ class Relocation:
         return live if not source.is_naming or self._survivor_naming.note(source, live) else None
 
     def _finish(self, source: RelocationSource, use: DataLogUse | None) -> None:
-        """Finish with a data log that was scanned, or has nothing live any more. Requires: the lock."""
+        """Finish with a data log that was scanned, or has no live message any more. Requires: the lock."""
         if use is not None and source.is_naming:
             self._survivor_naming.append(source, use)
         elif use is not None and use.pending_messages:

@@ -1,12 +1,12 @@
 """The choice of the data log to relocate next: arithmetic over exact counts, without a disk.
 
-There are two options. *Copying* the live messages of a data log empties it and costs their bytes. *Naming* them in a
-survivors record frees other data logs that stay only for acks of its messages, and costs 20 bytes for each run of
-sequences.
+There are two options. *Copying* the live messages of a data log empties it, and costs the bytes of the messages.
+*Naming* the live messages in a survivors record frees other data logs, which stay only for acks of messages in this
+one. Naming costs 20 bytes for each run of sequences.
 
-An emptied data log can be deleted only when none of those remains for which it holds acks or copies. The price of
-copying includes naming these, shared by all data logs that wait for the same ones. Each choice frees more than it
-writes, so a sequence of choices ends.
+An emptied data log may have acks or copies of messages in other data logs, its *obstacles*. It can be deleted only when
+these are gone or named. So the price of copying a data log includes the naming of its obstacles, shared by all data
+logs that wait for the same obstacle. Each choice frees more bytes than it writes, so a sequence of choices ends.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..format.record import ENTRY_BYTES, HEADER_BYTES, SLICE_BYTES
 from ..index.data_log_use import DataLogUse
 
 SPARSE: Final = 0.25
-"""If the share of live bytes is below this, a data log is copied at once, and as long as anything is done."""
+"""A data log with a lower share of live bytes is sparse: it is copied before all others, and also below the target."""
 COPY_PRICE_MAX: Final = 0.75
-"""Most bytes written for each byte that becomes free."""
+"""Most bytes that copying may write for each byte that becomes free."""
 NAME_PRICE_MAX: Final = 0.5
 _RUN_BYTES: Final = 20
 _MESSAGE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
@@ -30,7 +30,7 @@ class RelocationChoice(NamedTuple):
     data_log: int
     is_naming: bool
     freed_bytes: int
-    """Bytes that become free in the end, by this choice or by all that wait for it."""
+    """Bytes that become free in the end: of this data log, or of the data logs that wait for it."""
 
 
 def choose(
@@ -45,10 +45,13 @@ def choose(
 ) -> RelocationChoice | None:
     """Return the best choice among `remaining`, the sealed data logs that cleanup could not delete.
 
-    prepared_bytes: bytes of slices of prepared transactions in each; they are copied like pending messages. unmovable:
-        those that can't be copied. unnameable: those that can't be named, with the bytes that it would have freed;
-        they are tried again for twice as many. only_sparse: continue with what costs next to nothing. O(data logs *
-        data logs that wait for the same ones).
+    prepared_bytes: bytes of slices of prepared transactions, by data log. They are copied like pending messages.
+    unmovable: data logs whose messages can't be copied.
+    unnameable: data logs whose messages could not be named, with the bytes that naming would have freed. They are tried
+        again once it would free more than twice as many.
+    only_sparse: choose among sparse data logs only.
+
+    O(data logs * data logs that wait for the same ones).
     """
     remaining = sorted(remaining)
     live = {data_log for data_log in remaining if uses[data_log].pending_messages or data_log in prepared_bytes}
@@ -57,7 +60,7 @@ def choose(
     }
     sparse = [data_log for data_log in copied_bytes if copied_bytes[data_log] <= SPARSE * sizes[data_log]]
     if sparse:
-        # The oldest first, because only older data logs can keep a data log.
+        # The oldest one first, because the acks in a data log are of messages in older ones.
         data_log = min(sparse)
         return RelocationChoice(data_log, is_naming=False, freed_bytes=sizes[data_log])
     if only_sparse:
@@ -72,7 +75,10 @@ def choose(
 
 
 class _Obstacles:
-    """The data logs with live messages that keep others, which are empty or will be once they are copied."""
+    """The data logs with live messages for which others wait, and what each obstacle costs and frees.
+
+    A data log waits for an obstacle if it is empty, or will be once it is copied, and has acks of messages there.
+    """
 
     def __init__(
         self,
@@ -86,10 +92,11 @@ class _Obstacles:
         self._uses = uses
         self._waits_for = _waits_for(uses, remaining, live)
         self.emptied = [data_log for data_log in remaining if data_log not in live]
-        # Bytes of emptied data logs that wait only for this one.
+        # Bytes of the empty data logs that wait for this obstacle alone.
         self.freed_alone = dict.fromkeys(live, 0)
+        # How many data logs wait for this obstacle.
         self._waiting: dict[int, int] = {}
-        # Bytes of all data logs that wait for this one.
+        # Bytes of all data logs that wait for this obstacle.
         self.freed: dict[int, int] = {}
         for data_log in (*self.emptied, *movable):
             for root in self._waits_for[data_log]:
@@ -103,11 +110,11 @@ class _Obstacles:
         }
 
     def of(self, data_log: int) -> frozenset[int]:
-        """Return the data logs that keep this one, once it is empty."""
+        """Return the obstacles of a data log: it can't be deleted before they are gone, even if it is empty."""
         return self._waits_for[data_log]
 
     def naming_bytes(self, data_log: int) -> float:
-        """Return its share of the bytes for naming everything that keeps it; infinite if that is not possible."""
+        """Return a data log's share of the bytes for naming its obstacles; infinite if one of them can't be named."""
         if self._waits_for[data_log] & self._unnameable:
             return float("inf")
         return sum(
@@ -117,7 +124,7 @@ class _Obstacles:
 
 
 def _naming_prices(obstacles: _Obstacles, sizes: Mapping[int, int]) -> Iterator[tuple[float, RelocationChoice]]:
-    """Yield, for each empty data log that is worth it, the naming of the obstacle that frees most."""
+    """Yield, for each empty data log that is worth it, the naming of the one obstacle that frees most."""
     for data_log in obstacles.emptied:
         price = obstacles.naming_bytes(data_log) / sizes[data_log]
         if obstacles.of(data_log) and price <= NAME_PRICE_MAX:
@@ -128,7 +135,7 @@ def _naming_prices(obstacles: _Obstacles, sizes: Mapping[int, int]) -> Iterator[
 def _copying_prices(
     obstacles: _Obstacles, sizes: Mapping[int, int], copied_bytes: Mapping[int, int], movable: set[int]
 ) -> Iterator[tuple[float, RelocationChoice]]:
-    """Yield the data logs that are worth being copied, with what is freed behind them."""
+    """Yield the data logs that are worth copying."""
     for data_log, size_bytes in copied_bytes.items():
         gain_bytes = sizes[data_log] + obstacles.freed_alone[data_log]
         blocked_bytes = obstacles.naming_bytes(data_log) if data_log in movable else 0
@@ -138,14 +145,15 @@ def _copying_prices(
 
 
 def copied_bytes_of(use: DataLogUse) -> int:
-    """Return the bytes of its live messages as records of their own, which is the most that copies can take."""
+    """Return the most bytes that copies of a data log's live messages can take: each is a record of its own."""
     return use.pending_bytes + _MESSAGE_BYTES * use.pending_messages
 
 
 def _waits_for(uses: Mapping[int, DataLogUse], remaining: list[int], live: set[int]) -> dict[int, frozenset[int]]:
-    """Return, by data log, those with live messages that keep it, directly or through emptied ones.
+    """Return the obstacles of each data log, directly or through empty data logs between them.
 
-    A record that undoes another is always in a younger data log, so ascending order meets those in between first.
+    A record that undoes another one is always in a younger data log. So in ascending order, the data logs between a
+    data log and its obstacles come first.
     """
     waits_for: dict[int, frozenset[int]] = {}
     for data_log in remaining:

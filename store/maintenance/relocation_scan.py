@@ -1,7 +1,7 @@
 """The scan of a data log for relocation: the heads of its slices, and its live messages in batches to copy.
 
-It takes no lock and makes no decision. Heads are not verified, because they only serve for asking the index; what is
-read to be copied is verified then.
+It takes no lock and makes no decision. Heads are not verified, because they only say where to ask the index. Messages
+are verified when they are read to be copied.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ assert _HEAD.size == SLICE_BYTES
 
 
 class ScannedPiece(NamedTuple):
-    """A part of a data log as its unverified headers describe it, only good for asking the index."""
+    """A part of a data log, as its unverified heads describe it."""
 
     behind: int
     """Offset of the next piece."""
     sequences: dict[tuple[int, int], tuple[int, int]]
-    """(lane, block) -> the lowest and the highest sequence of slices in this piece."""
+    """The lowest and the highest sequence of slices in this piece, by (lane, block)."""
     has_transactional: bool
 
 
 class LiveMessages(NamedTuple):
-    """Pending messages in the data log at hand."""
+    """Pending messages in the data log that is relocated."""
 
     lane: DestinationLane
     extent: Extent | SingleRecords
@@ -76,7 +76,7 @@ def batches(live: list[LiveMessages]) -> Iterator[list[LiveMessages]]:
 
 
 def _cut(extent: Extent | SingleRecords) -> Iterator[Extent | SingleRecords]:
-    """Yield single records in parts of BATCH_BYTES, including what lies between them."""
+    """Yield single records in parts of up to BATCH_BYTES, counting the bytes between the records too."""
     if isinstance(extent, SingleRecords) and extent.messages > 1 and extent.record_bytes > BATCH_BYTES:
         middle = extent.messages // 2
         yield from _cut(extent.part(0, middle))
@@ -86,7 +86,10 @@ def _cut(extent: Extent | SingleRecords) -> Iterator[Extent | SingleRecords]:
 
 
 def scan_piece(file: File, offset: int, end: int) -> ScannedPiece:
-    """Return what begins in the next PIECE_BYTES. RecordDamaged: there can be no record. One read."""
+    """Return the piece with the records that begin in the next PIECE_BYTES. One read.
+
+    RecordDamaged: no record can begin where one should.
+    """
     sequences: dict[tuple[int, int], tuple[int, int]] = {}
     has_transactional = False
     data = file.read(offset, min(PIECE_BYTES, end - offset))
@@ -117,7 +120,7 @@ def content_bytes(message: StoredMessage) -> int:
 
 
 def follows(gathered: list[StoredMessage], gathered_bytes: int, message: StoredMessage) -> bool:
-    """Return whether the message may share the slice of the gathered ones."""
+    """Return whether a message may follow the gathered ones in their slice."""
     sequence, _, _, timestamp = message
     return (
         sequence == gathered[-1][0] + 1

@@ -1,6 +1,6 @@
-"""What the parts of a relocation share: the data log that is being emptied, those left alone, and what was done.
+"""The state that the parts of relocation share: the data log at work, the data logs left alone, and the counts.
 
-All of it is in RAM. After a crash, relocation begins anew with what the index says.
+All this is in RAM. After a crash, relocation begins anew from what the index says.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BEGIN: Final = IndexPlace(0, 0)
 
 @dataclass(slots=True)
 class RelocationSource:
-    """The data log that is being emptied, or whose messages are being named."""
+    """The data log whose messages are being copied or named."""
 
     data_log: int
     is_naming: bool
@@ -51,15 +51,15 @@ class RelocationSource:
     survivors: dict[int, SequenceSet] = field(default_factory=dict)
     charge_bytes: int = 0
     has_transactional: bool = False
-    """Whether it has slices whose heads do not say the sequences, so that the index must be searched."""
+    """Whether it has slices of transactions. Their heads do not say the sequences, so the index must be searched."""
     lanes: list[int] | None = None
-    """Lanes of the index to search after the heads. None: the heads are not done."""
+    """Lanes of the index to search after all heads are scanned. None: heads are still being scanned."""
     place: IndexPlace = BEGIN
-    """Where the search of the index continues. All that it found before is copied or noted."""
+    """Where the search of the index continues. All messages before it are copied or noted."""
     behind: IndexPlace = BEGIN
-    """Where it continues once all that it has just found is copied or noted."""
+    """Where the search continues once the messages that it has just found are copied or noted."""
     undecided: Undecided = NOTHING_UNDECIDED
-    """What transactions without an outcome had in it when that search began."""
+    """The slices that transactions without an outcome had in the data log when the search of the index began."""
 
     @property
     def is_scanning(self) -> bool:
@@ -74,7 +74,7 @@ class RelocationSource:
 
 @dataclass(slots=True)
 class RelocationCounts:
-    """What relocation has done since the open."""
+    """Counts of the work of relocation since the open."""
 
     messages: int = 0
     """Number of copied messages."""
@@ -83,18 +83,19 @@ class RelocationCounts:
 
 
 class LeftDataLogs:
-    """The data logs that relocation leaves alone, for now or for good. Steps add to them, and the choice asks."""
+    """The data logs that relocation leaves alone, for now or for good. The choice of a data log passes over them."""
 
     def __init__(self) -> None:
-        # Data logs with unreadable messages: copying the others would free nothing.
+        # Data logs with unreadable messages: copying the readable ones would free nothing.
         self.kept: set[int] = set()
-        # Data logs that were not worth a survivors record, or found no memory, with the bytes that they kept then.
+        # Data logs that were not worth a survivors record, or for which there was no memory, with the bytes that they
+        # kept then.
         self.unnameable: dict[int, int] = {}
         # Data logs with a message for which there was no memory in this round.
         self.waiting: set[int] = set()
 
     def is_left(self, data_log: int) -> bool:
-        """Return whether no more is copied out of a data log in this round."""
+        """Return whether no message is copied out of a data log any more in this round."""
         return data_log in self.kept or data_log in self.waiting
 
     def give_up(self, data_log: int, problem: str) -> None:
@@ -103,13 +104,13 @@ class LeftDataLogs:
         self.keep(data_log, problem)
 
     def keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
-        """Copy nothing out of a data log any more, and log the reason."""
+        """Copy no message out of a data log any more, and log the reason."""
         self.kept.add(data_log)
         logger.log(level, "data-%d.log stays as it is: %s", data_log, problem, event="data_log_not_relocated")
 
 
 def append_needs(journal: Journal, run: LaneRun, needs: list[NeededRun], counts: RelocationCounts) -> None:
-    """Append the record of what subscriptions need of a run of a topic. Requires: the lock."""
+    """Append the record that says which messages of a run of a topic each subscription needs. Requires: the lock."""
     payload = needs_payload(run, needs)
     journal.append(NEEDS, 0, len(needs), payload)
     counts.appended_bytes += HEADER_BYTES + len(payload)

@@ -31,13 +31,13 @@ IN_USE: Final = "in_use"
 LEASE: Final = "lease"
 
 JOURNAL_HOLDER: Final = "journal"
-"""Holder of the newest data log, which is written to."""
+"""Holder of the newest data log, because it is written to."""
 CHECKPOINT_HOLDER: Final = "checkpoint"
 """Holder of a data log that the next open would still replay, because a checkpoint found no room."""
 BLOCKS_AT_ONCE: Final = 32
 """Blocks of the index that are examined before the lock is released: about a millisecond if all are stored."""
 SUBSCRIPTIONS_A_BLOCK: Final = 64
-"""This many subscriptions cost about as much as their block."""
+"""Asking so many subscriptions about a block costs about as much as the block itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +54,22 @@ class RetentionReason:
     """Messages of the holder in data_logs. Once they are settled, this reason is gone."""
     bytes: int = 0
     shared_messages: int = 0
-    """Those of them that another subscription has pending too, and that are counted there."""
+    """Messages among them that are pending for another subscription too, and are counted for that one."""
     shared_bytes: int = 0
     oldest_ms: int | None = None
     """When the first of them was sent, in ms since 1970. None: there is none, or it can't be read."""
     subscription: str = ""
     """The name of the durable subscription that is the holder."""
     data_logs: tuple[int, ...] = ()
-    """Where the messages are: in the data log itself; for acks, in those that could not be replayed without them."""
+    """The data logs with the messages: for acks, those that could not be replayed without the acks; for every other
+    reason, the data log itself.
+    """
 
 
 class _Counts(NamedTuple):
     pending_messages: int
     acked_data_logs: frozenset[int]
-    """Includes commits: messages there would be replayed wrong without this data log, as for acks."""
+    """Data logs whose messages would be replayed wrong without the acks and commits in this one."""
 
 
 class _Place(NamedTuple):
@@ -87,11 +89,11 @@ class _Held:
     shared_messages: int = 0
     shared_bytes: int = 0
     first: dict[int, _Place] = field(default_factory=dict)
-    """Lane -> place of its first message."""
+    """The place of the first message of each lane."""
 
 
 class RetentionReasons:
-    """The reasons in one store at one moment. A change during the computation may be seen or not."""
+    """The reasons why the data logs of a store remain. A change during the computation may be seen or not."""
 
     def __init__(
         self,
@@ -112,8 +114,8 @@ class RetentionReasons:
         newest: the data log that is written to.
         reader: returns an open file of a data log, and its salt; called with the lock held.
         replayed: the data log in which the next open begins to replay; None: the newest.
-        transactions: by id, the data logs needed by each transaction without an outcome.
-        leases: those that count.
+        transactions: the data logs that each transaction without an outcome needs, by its id.
+        leases: the leases that keep data logs now.
         durable: returns the durable subscriptions; called with the lock held.
         """
         self._index = index
@@ -135,21 +137,21 @@ class RetentionReasons:
     def of(self, data_log: int) -> list[RetentionReason]:
         """Return why a data log remains; []: nothing needs it.
 
-        Reads the index's blocks up to the last one that concerns it.
+        It reads the blocks of the index until all messages of the data log are found.
         """
         wanted = {data_log, *self._roots(data_log)}
         return self._assemble(data_log, self._pending(wanted))
 
     def all(self) -> dict[int, list[RetentionReason]]:
-        """Return the reasons of each data log, except acks in one that remains anyway.
+        """Return the reasons of each data log. If it remains for other reasons, its acks are left out.
 
-        Reads each block of the index once.
+        It reads each block of the index once.
         """
         pending = self._pending(self._counts)
         return {data_log: self._assemble(data_log, pending, is_brief=True) for data_log in sorted(self._counts)}
 
     def each(self) -> Iterator[tuple[int, list[RetentionReason]]]:
-        """Yield the reasons of each data log, in order. Reads each block of the index once."""
+        """Yield the reasons of each data log, in order. It reads each block of the index once."""
         pending = self._pending(self._counts)
         for data_log in sorted(self._counts):
             yield data_log, self._assemble(data_log, pending)
@@ -195,10 +197,10 @@ class RetentionReasons:
         return undecided + leased
 
     def _roots(self, data_log: int) -> list[int]:
-        """Return the data logs that are the cause why this one is kept.
+        """Return the data logs that cause a data log to be kept.
 
-        It holds acks for some, those hold acks for others, and so on, up to data logs with pending messages or
-        transactions.
+        A data log has acks of messages in other data logs, which have acks of messages in further ones. The causes are
+        the data logs at the end of such chains, with pending messages, transactions or leases.
         """
         reached: set[int] = {data_log}
         due = [data_log]
@@ -250,9 +252,9 @@ class RetentionReasons:
     # ------------------------------------------------------------------ reading the index
 
     def _survey(self, wanted: Iterable[int]) -> dict[int, dict[int, _Held]]:
-        """Return what is pending in the wanted data logs, by data log and destination.
+        """Return the pending messages of the wanted data logs, by data log and destination.
 
-        Stops when everything known is found.
+        It stops when it has found as many as the uses of the data logs count.
         """
         left = {data_log: self._counts[data_log].pending_messages for data_log in wanted if data_log in self._counts}
         left = {data_log: messages for data_log, messages in left.items() if messages}
@@ -284,11 +286,11 @@ class RetentionReasons:
         return at
 
     def _needs(self, lane: DestinationLane, block: Block) -> list[tuple[int, int]]:
-        """Return who needs which messages of a block: durable subscriptions by number, then a retention, then the
-        destination.
+        """Return the holders of the messages of a block, with a mask of the messages of each.
 
-        The topic itself counts for subscriptions without a name, and for messages that nobody needs until the next
-        checkpoint.
+        Durable subscriptions come first, by number, then a retention, and last the destination. A topic holds the
+        messages that only subscriptions without a name need, and those that no subscription needs until the next
+        checkpoint removes them.
         """
         everything = left = ~block.gone & ((1 << len(block.lengths)) - 1)
         needs: list[tuple[int, int]] = []
@@ -306,7 +308,7 @@ class RetentionReasons:
         return [*needs, (lane.destination_number, left | unnamed)]
 
     def _times(self, held: _Held) -> Iterator[int]:
-        """Yield when the first message of each lane was sent, according to its record. One read each."""
+        """Yield when the first message of each lane was sent, by its record. One read for each lane."""
         for place in held.first.values():
             try:
                 with self._state_lock:
@@ -353,7 +355,7 @@ def _count(
 
 
 def _add(held: _Held, number: int, block: Block, part: int, shared: int, data_log: int) -> None:
-    """Add messages of a block. shared: those of them that are counted for another holder too."""
+    """Count messages of a block for a holder. shared: those that were counted for another holder too."""
     if number not in held.first:
         lowest = (part & -part).bit_length() - 1
         extent = next(block.extents(lowest, lowest))

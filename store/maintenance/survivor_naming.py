@@ -1,7 +1,8 @@
-"""SurvivorNaming: name the live messages of a data log in a survivors record, so that it keeps no other one for acks.
+"""SurvivorNaming: name the live messages of a data log in a survivors record, which replaces all acks into the data
+log.
 
-The messages are noted while the data log is scanned. At its end those that are live still are named in one record,
-which takes the place of the acks.
+Data logs that stay only for these acks can be deleted then. The live messages are noted while the data log is scanned.
+When the scan has ended, one record names those that are still live.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class SurvivorNaming:
         self._counts = counts
 
     def note(self, source: RelocationSource, found: list[LiveMessages]) -> bool:
-        """Remember what is live. Requires: the lock. False: there are too many runs for one record, or for memory."""
+        """Note live messages. Requires: the lock. False: there are too many runs for one record, or for memory."""
         for lane, extent in found:
             runs = source.survivors.setdefault(lane.number, SequenceSet())
             runs.add(extent.first_sequence, extent.first_sequence + extent.messages - 1)
@@ -88,7 +89,7 @@ class SurvivorNaming:
         )
 
     def _survivors(self, source: RelocationSource, use: DataLogUse) -> list[LaneRun]:
-        """Return the runs of a source that are still live. Requires: the lock."""
+        """Return runs of the noted messages that are still live. Requires: the lock."""
         ranges = [
             LaneRun(lane_number, first, last - first + 1)
             for lane_number, runs in source.survivors.items()
@@ -99,7 +100,7 @@ class SurvivorNaming:
         return [left for run in ranges for left in self._still_live(run)]
 
     def _needs(self, run: LaneRun) -> Iterator[tuple[LaneRun, list[NeededRun]]]:
-        """Yield, block by block, what subscriptions need of a run; nothing for a lane that is no topic's."""
+        """Yield, block by block, which messages of a run each subscription needs. A queue's lane has no such needs."""
         lane = self._index.find_lane(run.lane_number)
         first, behind = run.first, run.first + run.messages
         while isinstance(lane, TopicLane) and first < behind:

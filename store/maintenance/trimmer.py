@@ -1,9 +1,8 @@
-"""Trimmer: delete messages that topics only retain, by age, by bytes, and if the store has no room left.
+"""Trimmer: delete messages that a topic only retains, by age, by bytes, and if the store has no room left.
 
-The retained messages of a topic are the backlog of a subscription that nobody reads, so they cost what such a backlog
-costs: no RAM per message. Trimming acknowledges messages of that subscription from the front. A crash may leave it done
-in part, and the next call continues. Messages leave the index with the next checkpoint, and their data logs with the
-next cleanup.
+A topic's retained messages are the backlog of a subscription that nobody reads, its *retention*. So they cost no RAM
+per message. Trimming acknowledges messages of the retention, oldest first. A crash may leave it done in part, and the
+next call continues. Messages leave the index with the next checkpoint, and their data logs go with the next cleanup.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from ..numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from .time_search import TimeSearch
 
 BLOCKS_AT_ONCE: Final = 64
-"""Blocks of a lane that one record trims, and that are examined before the state lock is released."""
+"""Most blocks of a lane that are examined in one hold of the state lock, and trimmed by one record."""
 TURN_MS: Final = 1000
-"""If several priorities exceed the bytes together, their ages are compared in steps of this length."""
+"""If several priorities exceed the bytes together, the oldest messages of each go in turn, in steps of this length."""
 
 
 class RetentionRule(NamedTuple):
-    """What a topic keeps beyond all acks: messages younger than this, and of those the newest bytes.
+    """Which acknowledged messages a topic keeps: those younger than `seconds`, up to `size_bytes` of the newest.
 
     None: no such limit.
     """
@@ -54,7 +53,7 @@ class Trimmer:
         self._all_or_broken = AllOrBroken(lock)
         self._remove = remove
         self._newest = newest
-        # Lane -> the first retained message and when it was sent. While that stays the same, nothing is read.
+        # The first retained message of each lane, and when it was sent. While it stays the first, nothing is read.
         self._fronts: dict[int, tuple[int, int]] = {}
         # Number of a topic -> its rule.
         self._rules: dict[int, RetentionRule] = {}
@@ -65,14 +64,14 @@ class Trimmer:
         return bool(self._rules)
 
     def set_rule(self, topic: int, rule: RetentionRule | None) -> None:
-        """Trim a topic by this rule from now on. None: not at all. Requires: the lock."""
+        """Trim a topic by a rule from now on. None: do not trim it. Requires: the lock."""
         if rule is None:
             self._rules.pop(topic, None)
         else:
             self._rules[topic] = rule
 
     def trim(self, now_ms: int) -> int:
-        """Delete messages that are too old or too many; return how many. A few reads if there are any."""
+        """Delete messages that are too old or too many; return how many. It makes a few reads if there are any."""
         removed = 0
         for topic, rule in list(self._rules.items()):
             lanes = self._lanes(topic)
@@ -84,9 +83,9 @@ class Trimmer:
         return removed
 
     def give_up_oldest(self) -> bool:
-        """Delete everything retained in the oldest data log with retained messages.
+        """Delete all retained messages in the oldest data log that has any.
 
-        False: there is none, or it is the data log that is written to.
+        False: no data log has any, or only the newest one, which is written to.
         """
         lanes = [lane for topic in list(self._rules) for lane in self._lanes(topic)]
         fronts = [data_log for lane in lanes if (data_log := self._front_data_log(lane)) is not None]
@@ -143,15 +142,14 @@ class Trimmer:
             if not times:
                 return removed  # acknowledged meanwhile
             oldest, end = lanes[times[0][1]], BEHIND_ALL
-            if len(times) > 1:  # up to the message where another lane's turn comes
+            if len(times) > 1:  # stop where the messages of another lane are the oldest
                 end = self._time_search.first_sequence_at(oldest.topic, times[1][0] + TURN_MS)
             with self._state_lock, self._all_or_broken:
                 removed += self._trim_bytes(oldest, excess, end)
 
     def _trim_bytes(self, lane: SubscriptionLane, excess: int, end: int) -> int:
-        """Delete messages from the front, before `end` and within a few blocks, until there are so many bytes less.
-
-        The first message goes in any case.
+        """Delete messages from the front until `excess` bytes are gone, but none at or behind `end`. At most
+        BLOCKS_AT_ONCE blocks are examined. The first message goes in any case.
         """
         first = last = -1
         for _ in range(BLOCKS_AT_ONCE):
@@ -174,7 +172,7 @@ class Trimmer:
             return None if run is None else next(iter(lane.extents(run[0], run[0]))).data_log
 
     def _leave(self, lane: SubscriptionLane, data_log: int) -> bool:
-        """Delete the front of a lane, at most one block, as far as it is in that data log. False: it is elsewhere."""
+        """Delete messages from the front of a lane that are in a data log, at most one block. False: there are none."""
         with self._state_lock, self._all_or_broken:
             run = lane.pending_run(0, BLOCK_MESSAGES)
             last = -1

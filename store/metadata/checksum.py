@@ -1,7 +1,7 @@
-"""The rows of the metadata store, and the checksum over what is known of each block.
+"""The rows of the metadata store, and the count and checksum of all of them.
 
-A commit updates count and checksum by the rows that it changes, and an open computes them again. So an open detects
-what a kill left between two transactions, and pages that are old or damaged: they do not agree with the root.
+A commit updates count and checksum by the rows that it changes. An open computes both again, and compares them with the
+root. So it detects the remains of a checkpoint that was killed between two transactions, and old or damaged pages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""IndexReads: the index reads its rows here. Damage met in them stops a store that is in use."""
+"""IndexReads: the reads of the index from the metadata store. Damage in a row stops a store that is in use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .metadata_store import MetadataDamaged, MetadataStore
 
 
 class IndexReads:
-    """The reads of one index. While a store opens, damage is only raised, because recovery rebuilds the index."""
+    """The reads of one index. While a store opens, they only raise damage: recovery then rebuilds the index."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         """Make the reads of a store that is being opened."""
@@ -18,7 +18,7 @@ class IndexReads:
         self._discard_index: Callable[[MetadataDamaged | BlockDamaged], StoreFailed] | None = None
 
     def serve(self, discard_index: Callable[[MetadataDamaged | BlockDamaged], StoreFailed]) -> None:
-        """Begin to raise what `discard_index` returns for damage, because the store is open."""
+        """From now on, raise the error that `discard_index` returns for damage, because the store is open."""
         self._discard_index = discard_index
 
     def block(self, lane_number: int, block: int) -> bytes:

@@ -27,7 +27,7 @@ class MemoryMetadataStore:
         self._capacity_bytes = capacity_bytes
         self._rows: dict[tuple[int, int], bytes] = {}
         self._fingerprints: dict[tuple[int, int], dict[str, bytes]] = {}
-        # Part of held_bytes.
+        # Bytes of fingerprints, which held_bytes includes.
         self._fingerprint_bytes = 0
         self.held_bytes = 0
 
@@ -107,7 +107,7 @@ class MemoryMetadataStore:
         return timed_rows(rows, kind, behind, until_ms, most)
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """Set the capacity; return it. Present rows stay, and as much again for what acks make of them."""
+        """Set the capacity; return it. It is at least twice what the present rows take: acks may enlarge rows."""
         self._capacity_bytes = max(cache_bytes, min(self._capacity_bytes, 2 * self.held_bytes))
         return self._capacity_bytes
 

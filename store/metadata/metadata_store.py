@@ -1,9 +1,9 @@
-"""MetadataStore: packed blocks of message places, a cache of the journal that can be rebuilt at any time.
+"""MetadataStore: packed blocks of message places. It is a cache of the journal, and can be rebuilt at any time.
 
-A checkpoint is one transaction: blocks put and deleted, the root value, and the journal position that they stand for.
-After a kill the newest committed checkpoint is there; after a power cut one that was committed, or none. Everything
-that is read is verified against checksums. The least doubt raises MetadataDamaged, and the caller clears the store and
-rebuilds it from the journal.
+A checkpoint is one transaction: it puts and deletes blocks, and replaces the root and the position in the journal that
+all this stands for. After a kill the newest committed checkpoint is there. After a power cut it is that one, an earlier
+one, or none. Everything that is read is verified by checksums. Any doubt raises MetadataDamaged; the caller then clears
+the store and rebuilds it from the journal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MetadataDamaged(Exception):
 
 
 class MetadataFull(MetadataDamaged):
-    """A checkpoint found no room, or could not be written. The previous one is still valid: postpone the new one."""
+    """A checkpoint found no room, or could not be written. The previous checkpoint is valid: postpone the new one."""
 
     lacks_descriptors = False
     """Whether the process had no file descriptor left, so that the files could not be made or opened."""
@@ -44,7 +44,7 @@ class Snapshot:
     root: bytes
     blocks: BlockRuns
     earliest: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Lanes with times -> when the first message is due, and when the first one expires; 0: never."""
+    """By lane with times: when the first message is due, and when the first one expires; 0: never."""
 
 
 class MetadataStore(Protocol):
@@ -77,8 +77,8 @@ class MetadataStore(Protocol):
 
         Fingerprints are added to earlier ones, and are deleted with their blocks.
 
-        `position` must be one that the journal has synced. MetadataFull: try again with what has changed since; until
-        then `load` returns the old checkpoint or refuses.
+        Requires: the journal is synced up to `position`. MetadataFull: try again later, with later changes too. Until
+        then `load` returns the old checkpoint, or refuses.
         """
 
     def read_block(self, lane_number: int, block: int) -> bytes:
@@ -92,18 +92,20 @@ class MetadataStore(Protocol):
     ) -> list[tuple[int, int]]:
         """Return (time, block) of blocks of a lane, ordered by the time DUE or EXPIRY of their first message.
 
-        It returns those behind a (time, block), up to a time, at most so many. MetadataDamaged: the content can't be
-        read.
+        behind: (time, block) behind which the answer begins. until_ms: the latest time. most: the longest answer.
+        MetadataDamaged: the content can't be read.
         """
 
     def fingerprints(self, lane_number: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
         """Return (block, name, bytes) of the stored fingerprints for these headers in these blocks.
 
-        One that does not match its checksum is left out. MetadataDamaged: the content can't be read.
+        A fingerprint that does not match its checksum is left out. MetadataDamaged: the content can't be read.
         """
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """Keep at most so many bytes in RAM, or as few more as possible; return how many. A commit delays it."""
+        """Keep at most `cache_bytes` in RAM, or as few more as possible. Return how many may be kept. A commit delays
+        it.
+        """
 
     def clear(self) -> None:
         """Begin again without content, whatever the files hold."""
@@ -119,9 +121,10 @@ Checkpoint = tuple[int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[t
 def commit_lending(
     metadata: MetadataStore, lend: Callable[[], bool], give_up_readers: Callable[[], int], checkpoint: Checkpoint
 ) -> None:
-    """Commit. On a full disk, lend it space first; without a descriptor, close readers first.
+    """Commit. If the disk is full, give it space by `lend` and try again; without a descriptor, close readers and try
+    again.
 
-    MetadataFull: there was nothing to lend or close, or it was not enough.
+    MetadataFull: there was no space to lend or no reader to close, or it was not enough.
     """
     try:
         metadata.commit(*checkpoint)

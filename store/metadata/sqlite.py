@@ -1,7 +1,7 @@
 """SqliteMetadataStore: the metadata store on disk, in SQLite, as metadata/metadata_store.py describes it.
 
-SQLite keeps its own files and can't write through the disk interface. So it stands behind a Protocol, which has a
-second implementation in memory, and a third one in the tests for simulated crashes.
+SQLite keeps its own files, and can't write through the disk interface. So it is one implementation of a Protocol. A
+second one is in memory, and a third one in the tests, for simulated crashes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCHEMA: Final = (
     "CREATE INDEX expiries ON blocks (lane, expiry, block) WHERE expiry > 0",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
-# Made with the first fingerprint. A release that does not know the table leaves it alone, which makes no row wrong.
+# Made with the first fingerprint. A release that does not know the table leaves it alone, and its rows stay right.
 _FINGERPRINTS: Final = (
     "CREATE TABLE IF NOT EXISTS fingerprints (lane INTEGER, block INTEGER, name TEXT, crc INTEGER, fingerprint BLOB,"
     " PRIMARY KEY (lane, block, name)) WITHOUT ROWID"
@@ -44,8 +44,8 @@ _FIND_FINGERPRINTS: Final = "SELECT block, name, crc, fingerprint FROM fingerpri
 _PLACES: Final = "SELECT lane, block, crc, due, expiry FROM blocks INDEXED BY places"
 _PLACES_AND_IDS: Final = "SELECT lane, block, crc, due, expiry, id FROM blocks INDEXED BY places"
 _RANGE: Final = " WHERE lane = ? AND block BETWEEN ? AND ?"
-# The checksum comes from the index, which `load` verified, and the bytes from the table. After a lost write, an old row
-# agrees with itself, but not with the index.
+# The checksum comes from the index `places`, which `load` has verified, and the bytes come from the table. After a lost
+# write, an old row agrees with its own checksum, but not with the one in the index.
 _READ: Final = (
     "SELECT place.crc, held.packed FROM blocks AS place INDEXED BY places"
     " CROSS JOIN blocks AS held ON held.id = place.id WHERE place.lane = ? AND place.block = ?"
@@ -64,11 +64,13 @@ _FILES: Final = ("places.db", "places.db-wal", "places.db-shm", "places.db-journ
 
 _ROOT_HEAD: Final = struct.Struct("<16sqqqq")
 _SURPLUS_BYTES = 8 << 20
-"""If the write-ahead log, or the drained tail of the file, is above this, a commit gives the surplus back."""
+"""If the write-ahead log, or the unused end of the file, is larger than this, a commit gives the surplus back."""
 _BUSY_SECONDS: Final = 0.5
-"""How long to wait for an operator's own connection. No second process of a store gets past the directory lock."""
+"""How long to wait for another connection. Only an operator has one: the directory lock keeps other stores out."""
 _TROUBLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError, OSError)
-"""Errors that Python's sqlite3 raises if the world is at fault. Decoding fails if SQLite quotes a damaged schema."""
+"""Errors that Python's sqlite3 raises for damage and disks, not for mistakes of ours. UnicodeDecodeError comes if
+SQLite quotes a damaged schema.
+"""
 _NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 """A quota, and perhaps a failing disk, shows as a write error. In both cases the committed state is untouched."""
 _DESCRIPTORS: Final = 6
@@ -85,8 +87,8 @@ class SqliteMetadataStore:
 
     All files are open from the first load or commit that finds or makes them, so nothing else needs a descriptor.
 
-    A checkpoint of more than `transaction_adds` references takes several transactions, the last of which has the root.
-    A crash between them leaves another count and checksum than the old root says, so `load` refuses it.
+    A checkpoint of more than `transaction_adds` references takes several transactions. The last one has the root. After
+    a crash between them, count and checksum differ from those in the old root, so `load` refuses the files.
     """
 
     is_persistent = True
@@ -107,7 +109,7 @@ class SqliteMetadataStore:
         self._store_id = store_id
         self._page_bytes = page_bytes
         self._transaction_adds = transaction_adds
-        # Places that a checkpoint has put before it found no room. The old root does not know them.
+        # Places of blocks that a checkpoint has put before it found no room. The old root does not count them.
         self._unfinished: set[tuple[int, int]] = set()
         self._cache_bytes = cache_bytes
         # Start value of checksums of fingerprints, so that rows of another store do not match.
@@ -217,7 +219,7 @@ class SqliteMetadataStore:
     ) -> None:
         places = {(lane_number, block) for lane_number, block, _ in puts}
         assert len(places) == len(puts), "a block is put twice"
-        # Only this store knows blocks that were put in vain and have become unneeded since.
+        # Nobody else asks to delete blocks that a failed checkpoint has put and that became empty since.
         doomed = ranges({*deletes, *self._unfinished} - places)
         *parts, last = parts_of(puts, self._transaction_adds)
         for part in parts:
@@ -234,7 +236,7 @@ class SqliteMetadataStore:
         root: tuple[int, int, bytes] | None,
         fingerprints: Sequence[FingerprintRow],
     ) -> None:
-        """Run one transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
+        """Run one transaction: delete ranges of blocks, and put blocks. A root completes the checkpoint."""
         writer = self._writer
         assert writer is not None
         with writer:
@@ -341,7 +343,7 @@ class SqliteMetadataStore:
         ]
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """Keep at most so many bytes in RAM; SQLite drops pages at once. Return how many."""
+        """Keep at most `cache_bytes` in RAM; SQLite drops pages at once. Return how many it may keep."""
         with self._writing, self._reading:
             before, self._cache_bytes = self._cache_bytes, cache_bytes
             try:
@@ -395,7 +397,7 @@ class SqliteMetadataStore:
         return writer
 
     def _open_all(self) -> None:
-        """Make SQLite open everything that it opens with the first read, while a failure concerns no message."""
+        """Make SQLite open now what it would open with the first read. A failure now concerns no message."""
         with self._reading:
             for connection in filter(None, (self._writer, self._reader)):
                 # Not from a table: an error that keeps SQLite from reading the schema would show as "no such table".
@@ -484,7 +486,7 @@ def _scalar(connection: sqlite3.Connection, query: str) -> Any:
 def _put_blocks(
     writer: sqlite3.Connection, puts: Sequence[tuple[int, int, bytes]]
 ) -> tuple[BlockChecksum, BlockChecksum]:
-    """Put blocks; return the checksum of what was added, and of the rows that it replaces.
+    """Put blocks; return the checksum of the new rows, and that of the rows that they replace.
 
     An existing block keeps its id, and so its page: a third less is written, and the file stays dense.
     """

@@ -1,4 +1,4 @@
-"""Opening a directory: find out which store it is, recover, and repair if damage is accepted."""
+"""Opening a directory: find out which store it has, recover it, and repair it if loss is accepted."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 """Recovery: turn what a crash left into an index that agrees with the journal.
 
-The index is loaded from the last checkpoint, and the journal is replayed from its position. If the index is missing or
-in doubt, the whole journal is replayed, with checkpoints on the way to bound memory. The place where records stop to
-verify is a torn tail, which is cut and counted. But if an intact record or checkpoint knew that place to be durable, it
-is corruption: the open is refused with the place. Whole files that are cut off go to quarantine. Recovering twice gives
-the same result as recovering once.
+Recovery loads the index from the last checkpoint, and replays the journal from there. If the index is missing or in
+doubt, it replays the whole journal, with checkpoints on the way to bound memory.
+
+At some place the records stop to verify. If nothing knows this place to have been durable, it is a torn tail, which is
+cut and counted. If an intact record, a checkpoint or the sync mark knows it, it is corruption, and the open is refused
+with the place. Whole files behind a torn tail go to the quarantine. Recovering twice gives the same result as
+recovering once.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ from .replay import Replay
 logger = LateLogger("forebay.store.recovery")
 
 PLAIN_RECORDS_MAX: Final = 1024
-"""Plain records that are applied together. If they follow each other in one lane, they are in at most three blocks."""
+"""Most plain records that are applied together. Consecutive ones of a lane are then in at most three blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,8 @@ class RecoveryReport:
     """Whether the whole journal was replayed because the index was missing or in doubt."""
     replayed_records: int
     truncated_bytes: int
-    """Bytes cut from the end of the journal: a torn tail that was never confirmed as durable, and what `damaged` names
-    there.
+    """Bytes cut from the end of the journal: a torn tail that was never confirmed as durable, and damage there that
+    `damaged` names.
 
     Zeros count only if they are known to have been something else.
     """
@@ -79,9 +81,9 @@ class RecoveryReport:
     """Number of transactions that wait for their outcome; see `Forebay.prepared`."""
     seconds: float
     damaged: tuple[DamagedPlace, ...] = ()
-    """With on_missing_data_log="report": each place that was given up, once."""
+    """Each place that was given up, with on_missing_data_log="report"."""
     imports: tuple[ImportReport, ...] = ()
-    """Import sets that were found: what was taken over of each, and if not all, why."""
+    """The import sets that were found: how much of each was taken over, and why not all."""
 
 
 @dataclass(slots=True)
@@ -103,7 +105,7 @@ class RecoveredJournal:
     replay_position: int = 0
     """Position from which the next replay would begin: that of the last checkpoint, or 0."""
     leftovers: tuple[int, ...] = ()
-    """Data logs that were dropped but are not unlinked yet."""
+    """Data logs that were dropped, and whose files still exist."""
     damaged: list[DamagedPlace] = field(default_factory=list)
 
     def report(self, *, was_clean: bool, has_index: bool, prepared: int, seconds: float) -> RecoveryReport:
@@ -136,7 +138,7 @@ class JournalEnd(NamedTuple):
 
 
 class JournalTail:
-    """What recovery does with the end of the journal. This is for the owner of the store: it cuts a torn tail."""
+    """Says how recovery treats the end of the journal. This class is for the owner: it cuts a torn tail."""
 
     may_cut: ClassVar[bool] = True
 
@@ -178,14 +180,14 @@ class Recovery:
     ) -> None:
         """Make the recovery of one directory.
 
-        journaled: brought up to the journal.
+        journaled: the index and the tables to bring up to the journal.
         marker: the shutdown marker, if there is one.
         write_checkpoint(position, epoch, state): stores the index as it is now.
         marked_end: the durable end that the sync mark tells; 0: none.
         verifies_all: whether bytes that the replay does not read are verified too.
-        known_durable_end: after a repair, the durable end that was found. Everything that is still missing is
-        given up and reported.
-        tail: handles the end of the journal; None: as the owner of the store.
+        known_durable_end: after a repair, the durable end that it found. Everything that is still missing is then given
+            up and reported.
+        tail: says how to treat the end of the journal; None: as the owner of the store does.
         on_progress: told before the first data log that is replayed, and after each.
         """
         self._on_progress = on_progress
@@ -206,9 +208,9 @@ class Recovery:
         # The greatest durable end that is known.
         self.durable_end = max(known_durable_end or 0, marker.durable_end if marker else 0, marked_end)
         self._accepts_loss: Final = known_durable_end is not None
-        # Lane -> lower bound of its next sequence, from an index that knew more than is left of the journal.
+        # Lower bounds of next sequences, by lane. They come from an index that knew more than the journal has now.
         self._least_sequences: dict[int, int] = {}
-        # Destinations and subscriptions in that index.
+        # The destinations and subscriptions of that index.
         self._known = StateRecord()
         self._result = RecoveredJournal(DestinationTable(), Imports(), 1, 0, marker.epoch if marker else 0, {})
         self.replay = Replay(journaled, self._headers, self._is_gone, write_checkpoint, accepts_loss=self._accepts_loss)
@@ -250,10 +252,10 @@ class Recovery:
             raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
 
     def _part_with_leftovers(self) -> None:
-        """Leave dropped data logs that are not unlinked yet out of the counts of journal and index."""
+        """Leave dropped data logs whose files still exist out of the counts of journal and index."""
         result, existing = self._result, self.replay.existing_data_logs
         if self._accepts_loss:
-            # The newest one was set aside because nothing in it could be read.
+            # The newest data log was set aside, because nothing in it could be read.
             self.replay.forget_data_logs(existing - set(result.sizes))
         result.leftovers = tuple(sorted(set(result.sizes) - existing))
         result.sizes = {data_log: result.sizes[data_log] for data_log in existing}
@@ -267,8 +269,8 @@ class Recovery:
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
         aside = quarantined_data_logs(self._disk)
         if aside:
-            # A killed recovery may have set files aside without syncing that. A power cut would bring them back into a
-            # journal that goes on behind them.
+            # A recovery may have set these files aside, and been killed before it synced the directories. Without a
+            # sync, a power cut would bring the files back in front of newer records.
             self._disk.sync_directory(QUARANTINE)
         self._result.next_data_log = max((*ids, *aside), default=0) + 1
         for data_log in ids:
@@ -329,7 +331,7 @@ class Recovery:
     def _give_up(self, data_log: int, offset: int, problem: str, lanes: Iterable[LaneCounts] = ()) -> None:
         """Report that durable data is missing. Raises JournalCorrupt, unless this follows a repair.
 
-        lanes: those of the index that knew the data, so that no sequence is used twice.
+        lanes: the lanes of the index that knew the data. Their next sequences are kept, so that none is used twice.
         """
         if not self._accepts_loss:
             self._refuse(data_log, offset, problem)
@@ -346,7 +348,7 @@ class Recovery:
         raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
 
     def _note_sequences(self, lanes: Iterable[LaneCounts]) -> None:
-        """Note the next sequences of lanes that the index knew. What was delayed has numbers of its own, and none."""
+        """Note the next sequences of lanes that the index knew. Timetables have no sequences of their own."""
         self._least_sequences |= {
             counts.lane_number: counts.next_sequence for counts in lanes if not counts.lane_number & DELAYED
         }
@@ -354,7 +356,7 @@ class Recovery:
     def _give_up_missing(self) -> None:
         """Report data logs that existed and are missing. Raises JournalCorrupt, unless this follows a repair.
 
-        The repair has replaced missing data logs whose successors it knew, but not the newest one.
+        The repair has replaced all missing data logs but those at the end, behind which no other follows.
         """
         missing = sorted(self.replay.existing_data_logs - set(self._result.sizes))
         if missing and not self._accepts_loss:
@@ -390,7 +392,7 @@ class Recovery:
         for topic in {facts.topic for facts in self._subscriptions.encoded()} - set(replay.destinations):
             self._give_up(max(self._result.sizes), 0, f"of the topic {topic} of a subscription nothing is told")
             replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
-        # Acks of a subscription whose beginning is lost make a lane to which nothing was sent.
+        # Lanes whose next sequence is 0 do not count: acks of subscriptions whose records are lost have made them.
         numbers = {number >> LANE_SHIFT for number, sequence in self._index.next_sequences() if sequence}
         numbers |= {placed.lane_number >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
         for number in numbers - set(replay.destinations):
@@ -409,9 +411,9 @@ class Recovery:
         return None if self._needs_dropped() else end
 
     def _rebuild(self, ids: list[int]) -> JournalEnd:
-        """Replay the whole journal, and a second time if it still has data logs that were dropped.
+        """Replay the whole journal. If it still has data logs that were dropped, replay it again without them.
 
-        All messages of those were acknowledged, but their acks may be gone already.
+        All messages in dropped data logs were acknowledged, but their acks may be gone already.
         """
         self._result.index_rebuilt = bool(ids)
         end = self._replay_all(ids)
@@ -431,14 +433,14 @@ class Recovery:
         return end
 
     def _remove_unneeded_messages(self, end: JournalEnd) -> None:
-        """Remove messages that no subscription needs, so that the counts say which data logs are needed."""
+        """Remove messages that no subscription needs, so that DataLogUse says which data logs are needed."""
         self._subscriptions.remove_unneeded()
         while self._subscriptions.is_behind:
             self._checkpoint(end)
             self._subscriptions.remove_unneeded()
 
     def _forget_lost(self, end: JournalEnd) -> None:
-        """Remove messages of missing or completely unreadable data logs from an index from before a repair.
+        """Remove the messages of lost data logs from an index that was stored before a repair.
 
         After a crash before the checkpoint the index is unchanged, and the next open does this again.
         """
@@ -471,7 +473,7 @@ class Recovery:
         return forgotten
 
     def _is_lost(self, data_log: int) -> bool:
-        """Return whether nothing is left of a data log: it is missing or unreadable, or it replaces one that was."""
+        """Return whether nothing is left of a data log: it is missing or unreadable, or a repair has replaced it."""
         header = self._headers.get(data_log)
         if header is None:
             return True
@@ -486,7 +488,7 @@ class Recovery:
         self.replay.checkpoint(end.position, self._result.epoch, self._result.next_log_sequence)
 
     def _needs_dropped(self) -> bool:
-        """Return whether the index has pending messages in data logs that were deleted because they had none."""
+        """Return whether the index has pending messages in dropped data logs, which had none when they were dropped."""
         uses, existing = self._index.data_log_uses.items(), self.replay.existing_data_logs
         return any(use.pending_messages and data_log not in existing for data_log, use in uses)
 
@@ -502,7 +504,7 @@ class Recovery:
         return self._checked(self._replay_to_end(ids, start, next_log_sequence))
 
     def _replay_to_end(self, ids: list[int], start: int, next_log_sequence: int | None) -> JournalEnd:
-        """Apply all records from start on, and make them durable; return where they end, whatever lies behind."""
+        """Apply all records from start on, and make them durable; return where they end. It judges nothing behind."""
         first = start >> OFFSET_BITS
         progress = _Progress(self._on_progress, sum(self._file_sizes[one] for one in ids if one >= first))
         position = 0  # behind the last record that is applied; 0: none is
@@ -539,9 +541,9 @@ class Recovery:
     ) -> tuple[RecordWalk, bool]:
         """Apply the records of one data log from an offset on, and make them durable.
 
-        Return the finished walk, and whether it has come to where the data log ends.
+        Return the finished walk, and whether it has come to the end of the data log.
 
-        An earlier recovery cuts a data log without sealing it. Then the header of the next data log says whether it is
+        A data log that an earlier recovery has cut has no seal. The header of the next data log says then whether it is
         whole.
         """
         file = self._disk.open(data_log_name(header.data_log))
@@ -553,12 +555,10 @@ class Recovery:
             file.close()
 
     def _look_behind(self, end: JournalEnd) -> bool:
-        """Look for proof that something behind the end was durable; return whether there is any.
-
-        The index, the marker, and later intact records may know it.
+        """Return whether something behind the end was durable, by the index, the markers, or later intact records.
 
         Only this tells corruption from a torn tail. In a gap between data logs, it tells data logs that were dropped
-        from those that a power cut took.
+        from data logs that a power cut took.
         """
         for data_log in end.rest:
             header = self._headers[data_log]
@@ -574,7 +574,10 @@ class Recovery:
         return self.durable_end > end.position
 
     def _checked(self, end: JournalEnd) -> JournalEnd:
-        """Return the end. JournalCorrupt: something behind it was durable, and is intact or no loss is accepted."""
+        """Return the end, if nothing behind it was durable. Otherwise raise JournalCorrupt.
+
+        After a repair, durable data behind it is given up, unless intact records would be cut.
+        """
         if not self._tail.is_being_written(end, self._headers) and self._look_behind(end):
             durable_log, position = self.durable_end >> OFFSET_BITS, end.problem_position
             if durable_log not in self._headers:
@@ -587,7 +590,7 @@ class Recovery:
         return end
 
     def _by_sync_mark(self) -> str:
-        """Return an addition to the text of a problem that only the sync mark knows of, as far as can be told."""
+        """Return what to add to the text of a problem if only the sync mark knows that the place was durable."""
         if self.durable_end > self._marked_end:
             return ""
         told = f"{SYNC_MARK} tells so up to {location_text(self._marked_end)}"
@@ -640,7 +643,7 @@ class Recovery:
                 self._set_aside(data_log, is_empty=not torn_bytes)
 
     def _count_cut(self, data_log: int, offset: int, torn_bytes: int, problem: str) -> None:
-        """Count what was cut there, and log it unless it was reported as damage.
+        """Count the bytes that were cut at an offset, and log them unless the place was reported as damage.
 
         torn_bytes: up to the last byte that is not zero. Bytes that are known to have been durable count even if they
             are zero.

@@ -1,13 +1,13 @@
-"""Repair: with `on_missing_data_log="report"`, makes a usable journal of one that would be refused as corrupt.
+"""Repair: with `on_missing_data_log="report"`, turn a journal that would be refused as corrupt into a usable one.
 
-Each damaged range becomes one record that says so. Its head is written over the first 40 bytes, with the log sequence
-that was due and the number of lost records. Intact records stay where they are, so places in the index stay valid. A
-data log that is missing or completely unreadable is replaced by one with such a record alone. After that the journal is
-an ordinary one: it opens in either mode, and the damage is not reported again.
+Each damaged range becomes one *lost record*. Its head takes the first 40 bytes of the range, and says which log
+sequence was due and how many records are lost. Intact records stay where they are, so places in the index stay valid. A
+data log that is missing or completely unreadable is replaced by one that has only a lost record. After that the journal
+is an ordinary one: it opens in either mode, and the damage is not reported again.
 
 Bytes are copied to the quarantine before they are overwritten or cut, and unreadable data logs are moved there. If the
-disk has no space for copies, nothing is repaired. The quarantine is bounded, so it may not have some bytes: the place
-says how many. A crash leaves the remaining damage, which the next open repairs.
+disk has no space for copies, nothing is repaired. The quarantine is bounded: the report of a place says of how many
+bytes it has no copy. A crash leaves the remaining damage, which the next open repairs.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ class Repair:
     """The repair of one directory. Requires: nobody else uses the disk."""
 
     def __init__(self, disk: Disk, store_id: bytes, durable_end: int, random_salt: Callable[[], int]) -> None:
-        """Prepare a repair. durable_end: the greatest one that index or marker knew."""
+        """Prepare a repair. durable_end: the greatest durable end that the index or a marker knew."""
         self._disk = disk
         self._store_id = store_id
-        # The durable end; after `run` it includes what the records themselves knew.
+        # The greatest durable end that is known. `run` raises it to those that records tell.
         self.durable_end = durable_end
         self._random_salt = random_salt
         self._places: list[DamagedPlace] = []
@@ -113,9 +113,7 @@ class Repair:
         self._dropped: set[int] = set()
 
     def run(self, expected: Iterable[int]) -> list[DamagedPlace]:
-        """Repair everything that can be told from a torn tail. expected: data logs that existed, as far as the index
-        knew.
-        """
+        """Repair all damage that is no torn tail. expected: the data logs that exist, by what the index knew."""
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
         try:
             read = self._read_all(ids)
@@ -140,7 +138,7 @@ class Repair:
         for data_log, behind in zip_longest(known, known[1:]):
             stretch = read[data_log]
             if stretch is not None and data_log in good:
-                # Behind a whole data log, dropped ones may be missing; one that breaks off is damaged.
+                # Behind a whole data log, the next ones may have been dropped. A data log that breaks off is damaged.
                 is_next = behind == data_log + 1 or not stretch.is_whole
                 self._patch(data_log, stretch, read[behind] if behind is not None and is_next else None)
         for place in self._places:
@@ -171,7 +169,7 @@ class Repair:
             file.close()
 
     def _header(self, data_log: int, file: File, least_sequence: int) -> DataLogHeader | None:
-        """Return the header; if it is damaged, the one that two consecutive records prove."""
+        """Return the header. If its bytes are damaged, return the header that two consecutive records prove."""
         data = file.read(0, DATA_LOG_HEADER_BYTES)
         try:
             header = decode_data_log_header(data)
@@ -182,10 +180,10 @@ class Repair:
     def _proven_header(self, data_log: int, file: File, least_sequence: int) -> DataLogHeader | None:
         """Return the header that the first two records prove. None: they do not.
 
-        If the salt is intact, any record verifies with it. If not, it is the value from which the checksum of the first
-        record continues, so it follows from that record, and the second record confirms it. The first log sequence is
-        that of the first record. If that record is damaged, it is the noted one, provided that it lies between the
-        previous data log and the first intact record.
+        If the salt is intact, any record verifies with it. If the salt is damaged, it is computed from the first
+        record, whose checksum continues from the salt; the second record confirms it. The first log sequence is that of
+        the first record. If that record is damaged, the first log sequence is the one in the damaged header, provided
+        that it lies between the previous data log and the first intact record.
         """
         data = file.read(0, DATA_LOG_HEADER_BYTES + PART_BYTES_MAX)
         header = DataLogHeader(int.from_bytes(data[12:16], "little"), self._store_id, data_log, 0, 0, 0)
@@ -260,13 +258,13 @@ class Repair:
             file.close()
 
     def _finish(self, file: File, data_log: int, stretch: _Stretch, next_first: int) -> None:
-        """End a data log before damage that has nothing intact behind it; the durable rest goes on in the next one."""
+        """End a data log before damage with no intact record behind it. The journal goes on in the next data log."""
         records = next_first - stretch.next_log_sequence
         is_durable = (data_log << OFFSET_BITS | stretch.end) < self.durable_end
         is_sealed = stretch.is_whole and stretch.end != file.size()
         if records < 0 or not is_durable or is_sealed or (stretch.is_whole and not records):
             return
-        # The next data log begins behind one that ends, so its size is no preallocated one.
+        # The next data log has begun, so this one has ended, and no part of its size is preallocated space.
         lost_bytes = file.size() - stretch.end
         used = used_bytes(file, stretch.end)
         unkept_bytes = used - self._copy(file, data_log, stretch.end, used)
@@ -285,11 +283,11 @@ class Repair:
         self._places.append(DamagedPlace(data_log, offset, length if records else 0, records, problem, unkept_bytes))
 
     def _copy(self, file: File, data_log: int, offset: int, length: int) -> int:
-        """Copy damaged bytes to the quarantine; return how many of them it has."""
+        """Copy damaged bytes to the quarantine; return of how many bytes it has a copy."""
         data, name = file.read(offset, min(length, PART_BYTES_MAX)), damage_name(data_log, offset)
         if not data:
             return 0
-        # An earlier open may have repaired damage at this place, and kept a part of this name.
+        # The quarantine may have a copy of this name already, from an earlier repair at this place.
         is_there = self._disk.exists(name)
         is_kept = is_copy(self._disk, name, data) if is_there else quarantine_bytes(self._disk, name, data)
         return len(data) if is_kept else 0
@@ -299,7 +297,7 @@ class Repair:
             return used_bytes(file, 0)
 
     def _replace(self, data_log: int, read: dict[int, _Stretch | None], problem: str, unkept_bytes: int = 0) -> None:
-        """Replace a data log by one that says that it is lost."""
+        """Replace a data log by one that has only a lost record."""
         known = sorted((other, stretch) for other, stretch in read.items() if stretch is not None)
         later = next(stretch for other, stretch in known if other > data_log)
         earlier = next((stretch for other, stretch in reversed(known) if other < data_log), None)

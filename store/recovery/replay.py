@@ -1,6 +1,6 @@
 """Replay: apply each record of the journal to the index, the subscriptions and the transactions.
 
-recovery/recovery.py walks over the data logs and decides where they end.
+recovery/recovery.py walks over the data logs, gives each record to `Replay.apply`, and decides where the journal ends.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..format.identity import identity
 from ..format.imports import ImportRecord, Imports
 from ..format.message_properties import own_identity
 from ..format.needs_record import NeededRun, NeedsRecord
+from ..format.places import Extent, SingleRecords
 from ..format.record import (
     IMPORTED,
     LOST,
@@ -76,11 +77,14 @@ from ..state.transactions import apply_commit, read_lengths, read_slice_times
 from ..structures.sequence_set import SequenceSet
 
 RECENT_MESSAGES_MAX: Final = 16_384
-"""Messages in transactions whose lengths are kept, so that a commit soon after them reads no slice again."""
+"""Most messages of transactions whose lengths stay in RAM. A commit soon after its slices then reads none again."""
 
 
 class _Announcement(NamedTuple):
-    """What a record of needs says about the copy that follows it, whose messages may not be known yet."""
+    """Which subscriptions need the messages of the copy that follows a record of needs.
+
+    The copy may be the first that the replay sees of these messages.
+    """
 
     lane: TopicLane
     first: int
@@ -120,7 +124,7 @@ class Replay:
         self._accepts_loss = accepts_loss
         self.destinations = DestinationTable()
         self.imports = Imports()
-        # The data logs that exist according to the journal.
+        # The data logs that exist, by what the journal says.
         self.existing_data_logs: set[int] = set()
         # Numbers of deleted queues.
         self._deleted: set[int] = set()
@@ -129,10 +133,10 @@ class Replay:
         self._recent_messages = 0
 
     def reset(self) -> None:
-        """Forget what records have said about the state, before a full replay.
+        """Forget the state that records have built up, before a full replay.
 
-        Lengths of slices stay: they are known by place, and no replay changes what is there. An announcement may stay
-        too: the index does not have its lane any more, and the next record ends it.
+        Lengths of slices stay, because the same slices are at the same places in each replay. An announcement may stay
+        too: its lane is no longer in the index, and the next record ends it.
         """
         self._journaled.reset()
         self.destinations.clear()
@@ -141,7 +145,7 @@ class Replay:
         self._deleted.clear()
 
     def apply(self, file: File, position: int, record: Header, head: bytes) -> None:
-        """Apply a record of that file. RecordDamaged: the record says something impossible."""
+        """Apply a record of a data log's file. RecordDamaged: the record says something impossible."""
         index, data_log = self._index, position >> OFFSET_BITS
         payload = decode(record, head)
         announced, self._announced = self._announced, None
@@ -263,7 +267,11 @@ class Replay:
                 lane.add_singles(data_log, array("I", offsets), array("I", lengths), use)
 
     def _note_identities(self, file: File, begin: int, part: MessageRecord) -> None:
-        """Note that the messages that begin there must not be stored again. Those that do not verify are skipped."""
+        """Note the ids of a slice's messages, so that none of these is stored again. It skips messages that do not
+        verify.
+
+        begin: offset of the first message's content.
+        """
         for crc, length, properties_bytes in zip(part.table[::3], part.lengths, part.table[2::3], strict=True):
             if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
                 own = own_identity(file.read(begin, properties_bytes))
@@ -274,7 +282,8 @@ class Replay:
     def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_log_sequence: int) -> None:
         """Checkpoint if the index is crowded, so that it stays bounded however long the replay is.
 
-        position: end of what was applied. file: the data log of the position; those before it are synced.
+        position: end of the last applied record. file: the data log of the position, which is synced here; earlier data
+            logs are synced already.
         """
         if self._index.is_crowded and self._announced is None:
             self._subscriptions.remove_unneeded()
@@ -312,7 +321,7 @@ class Replay:
         def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
             home = placed.position >> OFFSET_BITS
             if self._is_gone(home):
-                return None  # its data log was deleted when all its messages were acknowledged
+                return None  # the data log was deleted, because all messages of the slice were acknowledged
             try:
                 if placed.position not in known:
                     raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
@@ -341,25 +350,30 @@ class Replay:
             self._duplicates.remember(sent)
 
     def forget_lost_slices(self) -> None:
-        """Remove from prepared branches what a repair could not bring back, and acks of messages that are gone.
+        """Remove from prepared branches the slices that a repair could not bring back, and acks of lanes that are gone.
 
-        It reads the head of each slice. JournalCorrupt: there is damage that no repair has met, and a commit must not
-        meet it when its record is written.
+        It reads the head of each slice. JournalCorrupt: a slice is damaged that no repair has reported. The open fails,
+        because otherwise a commit would meet the damage after its record was written.
         """
         reader = _Reader(self._disk, self._headers)
         numbers = self.destinations.keys() | self._subscriptions.numbers()
         try:
             for branch in self._branches.prepared:
-                left = Branch(branch.number, branch.xid)
-                left.acks = {number: runs for number, runs in branch.acks.items() if number >> LANE_SHIFT in numbers}
-                left.identities, left.properties = branch.identities, branch.properties
-                for placed in branch:
-                    if not self._is_lost(reader, branch.number, placed):
-                        left.add(*placed, is_timed=placed.position in branch.timed)
+                left = self._without_losses(branch, reader, numbers)
                 if (len(left), len(left.acks)) < (len(branch), len(branch.acks)):
                     self._branches.adopt(left)
         finally:
             reader.close()
+
+    def _without_losses(self, branch: Branch, reader: _Reader, numbers: set[int]) -> Branch:
+        """Return what is left of a branch. numbers: those of all destinations and subscriptions."""
+        left = Branch(branch.number, branch.xid)
+        left.acks = {number: runs for number, runs in branch.acks.items() if number >> LANE_SHIFT in numbers}
+        left.identities, left.properties = branch.identities, branch.properties
+        for placed in branch:
+            if not self._is_lost(reader, branch.number, placed):
+                left.add(*placed, is_timed=placed.position in branch.timed)
+        return left
 
     def _is_lost(self, reader: _Reader, transaction_number: int, placed: PlacedSlice) -> bool:
         home = placed.position >> OFFSET_BITS
@@ -392,38 +406,27 @@ class Replay:
         self._subscriptions.subscribe(facts)
 
     def _keep_survivors(self, by_data_log: int, survived: SurvivorsRecord, relieve: Callable[[], None]) -> None:
-        """Remove everything of a data log but the survivors, because the acks of the rest may be deleted already.
+        """Remove all messages of a data log but its survivors. The acks of the others may be deleted already.
 
-        relieve: makes room in the index, as of before this record. After a crash then, the record is replayed again.
+        relieve: makes room in the index by a checkpoint that is as of before this record. So after a crash the record
+            is replayed again.
         """
         data_log, ranges = survived
         header = self._headers.get(data_log)
-        live = self._pending_of(ranges, data_log, relieve) if header is not None else 0
-        if header is not None and self._index.use(data_log).pending_messages > live:
-            left: dict[int, SequenceSet] = {}
-            for lane_number, first, messages in ranges:
-                if messages:
-                    left.setdefault(lane_number, SequenceSet()).add(first, first + messages - 1)
-            self._index.use(by_data_log)
-            file = self._disk.open_for_reading(data_log_name(data_log))
-            try:
-                walk = RecordWalk(file, header, DATA_LOG_HEADER_BYTES)
-                for offset, record, part in walk:
-                    if record.kind == MESSAGE and not record.is_transactional:
-                        self._remove_all_but(left, data_log, offset, decode_slice(record, part), by_data_log)
-                    relieve()
-                if walk.problem is not None:
-                    raise JournalCorrupt(data_log, walk.end, walk.problem)
-            finally:
-                file.close()
+        if header is not None:
+            live = self._pending_of(ranges, data_log, relieve)
             if self._index.use(data_log).pending_messages > live:
-                self._remove_everywhere_but(left, data_log, by_data_log, relieve)
+                survivors = _sequences_by_lane(ranges)
+                self._index.use(by_data_log)
+                self._remove_sent_but(survivors, header, by_data_log, relieve)
+                if self._index.use(data_log).pending_messages > live:
+                    self._remove_indexed_but(survivors, data_log, by_data_log, relieve)
         self._index.supersede(data_log, by_data_log)
 
     def _pending_of(self, ranges: Iterable[LaneRun], data_log: int, relieve: Callable[[], None]) -> int:
-        """Return how many of these are pending there.
+        """Return how many messages of these runs are pending and lie in a data log.
 
-        It is not all of them if a subscription without a name had them.
+        A message for a subscription without a name is in the runs, and is not pending after a restart.
         """
         pending = 0
         for number, first, messages in ranges:
@@ -438,15 +441,15 @@ class Replay:
     def _restate(self, needed: NeedsRecord) -> None:
         """Restate which subscriptions need messages of a topic that the next records copy or name.
 
-        Earlier acks may be deleted. This record comes first and is in the same data log, so there never is a copy whose
-        needs are unknown.
+        The acks from before may be deleted. This record comes first and is in the same data log as the copy, so the
+        needs of every copy are known.
         """
         run, needs = needed
         last = run.first + run.messages - 1
         if not run.messages or run.first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
             raise RecordDamaged("needs that cross a block, or of nothing")
         if run.lane_number >> LANE_SHIFT not in self.destinations:
-            return  # the record with its name was lost, and with it the subscriptions: all of it is kept
+            return  # the topic's record and its subscriptions were lost, so all messages of the copy are kept
         lane = self._index.ensure_lane_numbered(run.lane_number)
         if not isinstance(lane, TopicLane):
             raise RecordDamaged("needs of what is no topic's")
@@ -454,36 +457,53 @@ class Replay:
         self._index.trim_delayed(lane, run.first, last)
         self._announced = _Announcement(lane, run.first, last, needs)
 
-    def _remove_all_but(
-        self, left: dict[int, SequenceSet], data_log: int, offset: int, part: MessageRecord, by_data_log: int
+    def _remove_sent_but(
+        self, survivors: dict[int, SequenceSet], header: DataLogHeader, by_data_log: int, relieve: Callable[[], None]
+    ) -> None:
+        """Remove all messages of a data log but survivors, by reading its slices. It skips slices of transactions."""
+        data_log = header.data_log
+        file = self._disk.open_for_reading(data_log_name(data_log))
+        try:
+            walk = RecordWalk(file, header, DATA_LOG_HEADER_BYTES)
+            for offset, record, head in walk:
+                if record.kind == MESSAGE and not record.is_transactional:
+                    self._remove_slice_but(survivors, data_log, offset, decode_slice(record, head), by_data_log)
+                relieve()
+            if walk.problem is not None:
+                raise JournalCorrupt(data_log, walk.end, walk.problem)
+        finally:
+            file.close()
+
+    def _remove_slice_but(
+        self, survivors: dict[int, SequenceSet], data_log: int, offset: int, part: MessageRecord, by_data_log: int
     ) -> None:
         lane = self._index.ensure_lane(part.destination_number, part.priority)
-        none = SequenceSet()
         first, last = part.first_sequence, part.first_sequence + len(part.lengths) - 1
         for extent in lane.pending_places_in(data_log, offset, offset + 1, first, last):
-            for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
-                if sequence not in left.get(lane.number, none):
-                    self._index.remove(lane, sequence, sequence, by_data_log)
+            self._remove_extent_but(survivors, lane, extent, by_data_log)
 
-    def _remove_everywhere_but(
-        self, left: dict[int, SequenceSet], data_log: int, by_data_log: int, relieve: Callable[[], None]
+    def _remove_indexed_but(
+        self, survivors: dict[int, SequenceSet], data_log: int, by_data_log: int, relieve: Callable[[], None]
     ) -> None:
-        """Remove messages whose sequences the records do not say, because a commit gave them, by checking all pending
-        ones.
+        """Remove all messages of a data log but survivors, by searching the whole index. O(index).
 
-        O(index).
+        It finds messages of transactions too: the commit gave their sequences, so their slices do not say them.
         """
-        none = SequenceSet()
         for lane in list(self._index.lanes.values()):
             at = 0
             while (run := lane.pending_run(at, BLOCK_MESSAGES)) is not None:
                 at = run[1] + 1
-                for extent in list(lane.extents(*run)):
-                    if extent.data_log == data_log:
-                        for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
-                            if sequence not in left.get(lane.number, none):
-                                self._index.remove(lane, sequence, sequence, by_data_log)
+                for extent in [each for each in lane.extents(*run) if each.data_log == data_log]:
+                    self._remove_extent_but(survivors, lane, extent, by_data_log)
                 relieve()
+
+    def _remove_extent_but(
+        self, survivors: dict[int, SequenceSet], lane: DestinationLane, extent: Extent | SingleRecords, by_data_log: int
+    ) -> None:
+        kept = survivors.get(lane.number)
+        for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
+            if kept is None or sequence not in kept:
+                self._index.remove(lane, sequence, sequence, by_data_log)
 
     def register(self, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
@@ -508,12 +528,12 @@ class Replay:
         self.existing_data_logs.difference_update(data_logs)
 
     def forget_deleted(self) -> None:
-        """Forget deleted queues again at the end, because survivors may have made lanes for them."""
+        """Forget deleted queues once more at the end, because survivors records may have made lanes for them."""
         for number in self._deleted:
             self._index.forget(number)
 
     def apply_state(self, state: StateRecord) -> None:
-        """Delete what a state record does not name: the records of the deletion may be gone. Take over the rest."""
+        """Take over a state record. Delete the destinations that it does not name: their delete records may be gone."""
         for number in self.destinations.keys() - {destination.number for destination in state.destinations}:
             self._delete(number)
         self.register(state.destinations)
@@ -526,6 +546,15 @@ class Replay:
         self._duplicates.restore(state.duplicates)
         self._index.delivery_count_table.apply(state.delivery_counts)
         self.existing_data_logs = set(state.data_logs)
+
+
+def _sequences_by_lane(runs: Iterable[LaneRun]) -> dict[int, SequenceSet]:
+    """Return the sequences of runs, by number of their lane."""
+    sequences: dict[int, SequenceSet] = {}
+    for lane_number, first, messages in runs:
+        if messages:
+            sequences.setdefault(lane_number, SequenceSet()).add(first, first + messages - 1)
+    return sequences
 
 
 class _Reader:

@@ -1,11 +1,11 @@
-"""PropertyTable: the host properties in RAM, which are small named values, and how much they may take.
+"""PropertyTable: the host properties, which are small named values, in RAM, and the bound on their size.
 
-All properties are in RAM, and in the state record that opens each data log and in the root of each checkpoint, so no
-other record is needed to restore them. Therefore the table is bounded, and charged. Changes that transactions without
-an outcome have staged count too, so a commit never finds the table full. A crash loses no change that was written.
+All properties are in RAM, in the state record that opens each data log, and in the root of each checkpoint. So no other
+record is needed to restore them, and the table is bounded and charged. Changes that transactions without an outcome
+have staged count too, so a commit never finds the table full. A crash loses no change that was written.
 
-The table also has the retained messages of topics, under names that the host can't use. They are never among the host's
-values.
+The table also has the retained messages of topics, under names that the host can't use. They never appear among the
+host's values.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PROPERTY_CHARGE_BYTES: Final = 256
 RETAINED_CHARGE_BYTES: Final = 320
 """Charged for a retained message in addition to name and value: it may be the only one in the dict of its topic."""
 NAME_CHARGE_BYTES: Final = 4
-"""Charged for a character of a name, which is its size in RAM at worst."""
+"""Charged for a character of a name. No character takes more RAM."""
 DELETIONS_BYTES: Final = RETAINED_CHARGE_BYTES + NAME_CHARGE_BYTES * PROPERTY_NAME_BYTES_MAX
 DELETIONS_PART: Final = 8
-"""A transaction that deletes may exceed the limit by this part of it, which is at least one property of any name."""
+"""A transaction that deletes may exceed the limit by this part of it. So it can delete a property of any name."""
 
 
 class PropertyTable:
@@ -45,7 +45,7 @@ class PropertyTable:
         """Make an empty table.
 
         account: pays for the properties once recovery is done; None: they are not counted.
-        make_room: asks others for memory.
+        make_room: asks other holders to free that many bytes of memory.
         """
         self._make_room = make_room
         self._account = account or Unlimited()

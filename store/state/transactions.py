@@ -1,9 +1,9 @@
 """Transactions: messages that are in the journal but take effect only with a later record.
 
-A transaction writes its messages at once, as slices that nothing else sees. The commit record names all slices, gives
-the messages their sequences, and says what is acknowledged. It is one record, so a crash leaves everything of a
-transaction or nothing. After a crash, a branch with neither a commit nor a prepare record is forgotten, and a prepared
-branch waits for its outcome.
+A transaction writes its messages at once, as slices whose messages no lane has yet. The commit record names all slices,
+gives the messages their sequences, and acknowledges messages. It is one record, so a crash leaves the whole transaction
+or no part of it. A *branch* is a transaction without an outcome. After a crash, a branch without a prepare record is
+forgotten, and a prepared branch waits for its outcome.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from .property_table import PropertyTable
 
 
 class Undecided(NamedTuple):
-    """What transactions without an outcome have in a data log.
+    """The slices in a data log of transactions without an outcome.
 
-    Nothing is added to one that is not the newest, so each outcome and each prepare changes it.
+    A sealed data log gets no more slices. So if this is unchanged, no transaction with slices there was prepared, or
+    has got its outcome.
     """
 
     open_slices: int
@@ -76,13 +77,13 @@ class Branches:
         return self._prepared_bytes
 
     def undecided_in(self, data_log: int) -> Undecided:
-        """Return what transactions without an outcome have in a data log. O(1)."""
+        """Return the slices in a data log of transactions without an outcome. O(1)."""
         return Undecided(self._open_slices[data_log], self._prepared_bytes[data_log])
 
     def data_logs(self) -> dict[str, set[int]]:
         """Return the data logs with messages of each undecided transaction. O(slices).
 
-        The key is the xid of a prepared one, as b'7', or the number of an open one in hexadecimal.
+        The key is the xid of a prepared transaction, as b'7', or the number of an open one in hexadecimal.
         """
         return {
             repr(branch.xid) if branch.is_prepared else f"{number:x}": {
@@ -93,7 +94,7 @@ class Branches:
 
     @property
     def first_position(self) -> int | None:
-        """Position of the first slice that may still be committed. None: there is none."""
+        """Position of the first slice that may still be committed. None: no slice may."""
         return min((placed.position for branch in self._branches.values() for placed in branch), default=None)
 
     @property
@@ -132,7 +133,7 @@ class Branches:
         self._open_slices[position >> OFFSET_BITS] += 1
 
     def adopt(self, branch: Branch) -> None:
-        """Take over a branch as a record describes it, and replace what was known of it."""
+        """Take over a branch as a record describes it, in place of the branch with its number, if there is one."""
         self.forget(branch.number)
         self._branches[branch.number] = branch
         self._duplicates.hold_undecided(branch.identities, branch.number)
@@ -166,15 +167,15 @@ class Branches:
         self.uncount(branch)
 
     def reconcile_with(self, state: StateRecord) -> None:
-        """Forget the transactions that a state record does not name, and take over those that it describes."""
+        """Forget the branches that a state record does not name, and take over the prepared ones that it describes."""
         stated = {branch.number for branch in state.branches}
         for number in set(self._branches) - stated - set(state.open_transactions):
             self.forget(number)
         for branch in state.branches:
-            self.adopt(branch)  # it may be at another place by now
+            self.adopt(branch)  # relocation may have moved its slices
 
     def forget_open(self) -> None:
-        """Forget the transactions that were not prepared: the process that could have committed them has ended."""
+        """Forget the branches that are not prepared: the process that could have committed them has ended."""
         for branch in self.open:
             self.forget(branch.number)
 
@@ -184,7 +185,7 @@ class Branches:
         self._prepared_bytes.clear()
 
     def begin(self, transaction_number: int) -> Branch:
-        """Add a branch with a number that no other one ever had."""
+        """Add a branch with a number that no other branch ever had."""
         branch = self._branches[transaction_number] = Branch(transaction_number)
         return branch
 
@@ -200,8 +201,10 @@ def apply_commit(
 ) -> None:
     """Bring the index up to a commit record in data_log. A second call changes nothing.
 
-    lengths_of: returns None if a slice is gone, with all its messages. make_room: called after each step. acked_lane:
-        returns the lane with the number that a run names.
+    lengths_of: returns the lengths of a slice's messages; None: the slice is gone, with all its messages.
+    times_of: returns the times of a slice's messages.
+    make_room: called after each step, to checkpoint if the index is crowded.
+    acked_lane: returns the lane of a number.
     """
     for placed in commit.slices:
         lane = index.ensure_lane_numbered(placed.lane_number)

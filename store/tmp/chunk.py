@@ -1,11 +1,11 @@
 """Chunk: the places of up to 512 spilled messages of one file, and how many owners each message still has.
 
-Columns instead of objects take 8 bytes for each message. The place of a message is its index in the columns. If
-messages are contiguous in the file, their offsets are sums of lengths; otherwise the chunk has a column of offsets, 4
-bytes more per message.
+A chunk has columns instead of objects, 8 bytes for each message, and the message's index in the columns finds it. If
+messages are contiguous in the file, their offsets are sums of lengths. Otherwise the chunk has a column of offsets too,
+4 bytes more per message.
 
-The number of owners of a message is kept in bit planes: bit i of plane p counts 2**p owners of message i. So taking any
-set of messages from one owner is a subtraction of a few ints, however many messages and owners there are.
+The number of owners of each message is kept in bit planes: bit i of plane p counts 2**p owners of message i. So
+removing any set of messages from one owner is a subtraction of a few ints, however many messages and owners there are.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class TmpFile:
     def __init__(self, number: int, salt: int) -> None:
         self.number = number
         self.salt = salt
-        # Bytes written, live or not, which it takes on the disk.
+        # Bytes that the file takes on the disk, live or not.
         self.size = 0
         # Bytes of messages that still have an owner.
         self.live_bytes = 0
         # Chunks in the file, oldest first.
         self.chunks: dict[Chunk, None] = {}
-        # Whether a part could not be read for a rewrite. Then the file stays until it is consumed.
+        # Whether a part could not be read for a rewrite. The file then stays until its messages are consumed.
         self.is_damaged = False
 
 
 class ChunkShare:
-    """The messages of one chunk, or of a range of its sequences, that one owner still holds, as a bit for each."""
+    """A mask of the messages of one chunk, or of a range of its sequences, that one owner still holds."""
 
     __slots__ = ("chunk", "held")
 
@@ -88,7 +88,7 @@ class Chunk:
         # Offset of each message, ascending. Empty while each message begins where the previous one ends.
         self._offsets = array("I")
         self.owner_planes: list[int] = []
-        # Shares of all owners. Together they hold what the planes count.
+        # Shares of all owners. The planes count in how many of them each message is.
         self.shares: list[ChunkShare] = []
         self.live_bytes = 0
 
@@ -99,7 +99,7 @@ class Chunk:
     def add(self, sequences: Iterable[int], offset: int, lengths: Iterable[int], held: Iterable[int]) -> int:
         """Append messages, which are contiguous from offset on; return the index of the first one.
 
-        held: for each owner, a bit for each of them that it holds.
+        held: for each owner, a mask of those that it holds.
         """
         at = len(self.lengths)
         base = self.base
@@ -128,7 +128,7 @@ class Chunk:
 
     @property
     def is_scattered(self) -> bool:
-        """Whether other messages are, or were, between its own."""
+        """Whether messages of other chunks are, or were, between the messages of this one."""
         return bool(self._offsets)
 
     @property
@@ -143,20 +143,18 @@ class Chunk:
         return self._sums(self._begins_at + sum(self.lengths[:low]), low, high)
 
     def _sums(self, offset: int, low: int, high: int = CHUNK_MESSAGES_MAX) -> list[int]:
-        """Return the offsets of contiguous messages, the first of which is at this offset."""
+        """Return the offsets of contiguous messages. offset: that of the first."""
         return list(accumulate(self.lengths[low:high], initial=offset))[:-1]
 
     def range(self, first: int, last: int) -> int:
-        """Return the bits of the messages with sequences first to last."""
+        """Return a mask of the messages with sequences first to last."""
         base = self.base
         low = bisect_left(self.sequences, first - base)
         high = bisect_right(self.sequences, last - base)
         return (1 << high) - (1 << low) if low < high else 0
 
     def drop_owner(self, messages: int) -> int:
-        """Take these bits from one owner; return how many messages have no owner any more, so that their bytes are
-        dead.
-        """
+        """Note that one owner less holds the messages in a mask. Return how many of them have no owner any more."""
         planes = self.owner_planes
         borrow = messages
         for at, plane in enumerate(planes):
@@ -175,14 +173,14 @@ class Chunk:
 
     @property
     def live(self) -> int:
-        """Bits of the messages that have an owner."""
+        """A mask of the messages that have an owner."""
         live = 0
         for plane in self.owner_planes:
             live |= plane
         return live
 
     def move(self, file: TmpFile, offset: int) -> None:
-        """Note that live messages are in another file, contiguous from offset on; forget the others."""
+        """Note that the live messages are in another file now, contiguous from offset on. Forget the dead ones."""
         kept = [index for first, last in runs_of_ones(self.live) for index in range(first, last + 1)]
         del self.file.chunks[self]
         self.file.live_bytes -= self.live_bytes

@@ -1,10 +1,10 @@
-"""NonPersistentLane: the pending non-persistent messages of one (destination, priority).
+"""NonPersistentLane: the pending non-persistent messages of one priority of a queue or subscription.
 
-Dispatch uses it like a lane of the index, with sequences of its own. Nothing of it is on disk: neither journal nor
-index nor checkpoint knows these messages, so they end with the process.
+Dispatch uses it like a lane of the index. It has sequences of its own. The lane is only in RAM: neither journal nor
+index nor checkpoint knows its messages, so they end with the process.
 
-The lane remembers how its messages are ordered among the persistent ones of the same priority, so that both can be
-handed out in order of arrival. This takes memory only where one kind follows the other.
+The lane remembers the order of its messages among the persistent ones of the same priority, so that dispatch can hand
+out both in order of arrival. This takes memory only where one kind follows the other.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _ALL_GONE: Final = (1 << BLOCK_MESSAGES) - 1
 
 
 class NonPersistentBlock:
-    """Content bytes of 512 consecutive sequences, and bits for those that are gone and those that are spilled."""
+    """Content bytes of 512 consecutive sequences, a mask of the gone messages, and one of those in tmp-storage."""
 
     __slots__ = ("lengths", "gone", "spilled", "times")
 
     def __init__(self) -> None:
         self.lengths = array("I")
         self.gone = 0
-        # Bits of messages in tmp-storage. RAM has the only copy of the others.
+        # One bit for each message in tmp-storage. Of a message without a bit, RAM has the only copy.
         self.spilled = 0
         # When messages are due and expire. None: no message has such a time.
         self.times: BlockTimes | None = None
 
 
 class NonPersistentLane(PendingLane):
-    """The store's lane of messages that are not in the journal. The state lock guards it."""
+    """The lane of messages that are not in the journal, but in RAM or tmp-storage. The state lock guards it."""
 
     __slots__ = (
         "pool_number",
@@ -64,9 +64,9 @@ class NonPersistentLane(PendingLane):
     def __init__(self, account: Account, destination_number: int, priority: int) -> None:
         """Make an empty lane. account: pays for the blocks."""
         super().__init__(NON_PERSISTENT | destination_number << LANE_SHIFT | priority, destination_number, priority)
-        # Number under which messages without room in RAM wait to be spilled. Lanes of one fan-out share it.
+        # Under this number, messages without room in RAM wait to be spilled. Lanes of one fan-out share a number.
         self.pool_number = self.number
-        # Sequence of the persistent lane before which the next message comes.
+        # The next message is ordered before this sequence of the persistent lane.
         self.newest_turn = 0
         # Whether a list knows a message that only a delivery has. Then caches may have it when it is acknowledged.
         self.is_copied = False
@@ -75,9 +75,9 @@ class NonPersistentLane(PendingLane):
         self._account = account
         self._blocks: dict[int, NonPersistentBlock] = {}
         self._numbers = SequenceSet()
-        # Lengths in the block to which messages are added.
+        # The lengths of the newest block, to which messages are added.
         self._tail = array("I")
-        # The order among persistent messages. None while no message has come between persistent ones.
+        # How messages are ordered among persistent ones. None: no message has come between persistent ones yet.
         self._turns: SpillTurns | None = None
         self._is_closed = False
 
@@ -95,9 +95,9 @@ class NonPersistentLane(PendingLane):
         return sequence
 
     def skip_to(self, sequence: int) -> None:
-        """Skip all sequences up to this one. StoreFull: there is no memory, and fewer were skipped.
+        """Skip all sequences before `sequence`. StoreFull: there is no memory, and fewer were skipped.
 
-        O(512), because a block without messages costs nothing.
+        O(512), because blocks without messages are never made.
         """
         while self.next_sequence < sequence:
             base = self.next_sequence & ~BLOCK_MASK
@@ -168,7 +168,10 @@ class NonPersistentLane(PendingLane):
     # ------------------------------------------------------------------ removing
 
     def remove(self, first: int, last: int) -> tuple[int, int]:
-        """Remove first to last; return how many were pending, and not 0 if any of those was spilled. O(blocks)."""
+        """Remove first to last. Return how many were pending, and a number that is not 0 if any of them was spilled.
+
+        O(blocks).
+        """
         removed = spilled = 0
         at = first
         while (run := self._numbers.next_from(at >> BLOCK_SHIFT)) is not None:
@@ -249,7 +252,7 @@ class NonPersistentLane(PendingLane):
         return None
 
     def pending_from(self) -> int:
-        """A sequence before which no message is pending: the beginning of the first block."""
+        """Return where the first block with a pending message begins. O(1)."""
         return self._numbers.first << BLOCK_SHIFT if self._numbers else self.next_sequence
 
     def times_of(self, sequence: int) -> MessageTimes:
@@ -258,17 +261,17 @@ class NonPersistentLane(PendingLane):
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
 
     def not_due_bits(self, first: int, last: int) -> int:
-        """Return a bit for each of first to last, in one block, that is not due yet."""
+        """Return a mask of first to last, in one block, with a bit for each message that is not due yet."""
         times = self._blocks[first >> BLOCK_SHIFT].times
         return 0 if times is None else times.not_due_bits >> (first & BLOCK_MASK) & (1 << (last - first + 1)) - 1
 
     def expired(self, block_number: int, now_ms: int) -> int:
-        """Return a bit for each pending message of a block that has expired."""
+        """Return a mask of the pending messages of a block that have expired."""
         block = self._blocks.get(block_number)
         return 0 if block is None or block.times is None else block.times.expired(now_ms, block.gone)
 
     def timed_blocks(self) -> list[tuple[int, BlockTimes, int]]:
-        """Return (number, times, messages that are gone) of the blocks with times, in order. O(blocks)."""
+        """Return (number, times, mask of gone messages) of each block with times, in order. O(blocks)."""
         return [(number, block.times, block.gone) for number, block in self._blocks.items() if block.times is not None]
 
     def lengths(self, first: int, last: int) -> array[int]:
@@ -280,7 +283,10 @@ class NonPersistentLane(PendingLane):
         return block is not None and block.spilled >> (sequence & BLOCK_MASK) & 1 == 1
 
     def unspilled(self, first: int, last: int) -> int:
-        """Return a bit for each of first to last that is not in tmp-storage. Requires: they are in one block."""
+        """Return a mask of first to last with a bit for each message that is not in tmp-storage.
+
+        Requires: they are in one block.
+        """
         low, high = first & BLOCK_MASK, (last & BLOCK_MASK) + 1
         return ((1 << high) - (1 << low) & ~self._blocks[first >> BLOCK_SHIFT].spilled) >> low
 
@@ -292,7 +298,7 @@ class NonPersistentLane(PendingLane):
             self._blocks[number].spilled |= (1 << high) - (1 << low)
 
     def only_in_ram(self, messages: Sequence[StoredMessage]) -> list[Sequence[StoredMessage]]:
-        """Return those of ascending messages that are pending and not spilled, in runs. O(blocks) for a whole run."""
+        """Return, of ascending messages, those that are pending and not spilled, in runs. O(blocks) for a whole run."""
         first, last = messages[0][0], messages[-1][0]
         if last - first + 1 == len(messages) and self._is_only_in_ram(first, last):
             return [messages]
@@ -318,7 +324,7 @@ class NonPersistentLane(PendingLane):
     # ------------------------------------------------------------------ between persistent messages
 
     def take_turn(self, persistent_sequence: int) -> None:
-        """Order later messages before this one of the persistent lane. StoreFull: there is no memory to note it."""
+        """Order later messages before this persistent message. StoreFull: there is no memory to note it."""
         turns = self._turns
         if turns is None:
             turns = SpillTurns()
@@ -330,11 +336,11 @@ class NonPersistentLane(PendingLane):
         self.newest_turn = persistent_sequence
 
     def next_persistent(self, sequence: int) -> int:
-        """Return the persistent sequence before which this message comes. O(log turns)."""
+        """Return the persistent sequence before which a message comes. O(log turns)."""
         return 0 if self._turns is None else self._turns.next_persistent(sequence)
 
     def next_non_persistent(self, persistent_sequence: int) -> int:
-        """Return the first sequence of a message that comes behind this persistent one. O(log turns)."""
+        """Return the first sequence of a message that comes behind a persistent one. O(log turns)."""
         return BEHIND_ALL if self._turns is None else self._turns.next_non_persistent(persistent_sequence)
 
     def _forget_turns(self) -> None:
@@ -372,7 +378,7 @@ class NonPersistentDueTimes:
     """Finds non-persistent messages by their times. All blocks are in RAM. The state lock guards it."""
 
     def take_due(self, lane: NonPersistentLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """Let messages that are due wait no longer, in up to `most_blocks` blocks of RAM; return them as runs."""
+        """Let due messages wait no longer, in up to `most_blocks` blocks. Return runs of them."""
         due = [found for found in lane.timed_blocks() if found[1].earliest[DUE] <= now_ms]
         runs: list[tuple[int, int]] = []
         for number, times, gone in due[:most_blocks]:

@@ -1,10 +1,11 @@
 """SpillTurns: how the non-persistent messages of a lane are ordered among the persistent ones of the same priority.
 
-A turn is a place where one kind follows the other: the sequence of a non-persistent message, and the persistent
-sequence before which it comes. Turns are in groups of up to 64. A group has both numbers of its first turn; each
-further turn has its two differences from the previous one, in two bytes. If the kinds alternate message by message,
-that is 3 bytes per turn. A turn whose difference does not fit into a byte begins a new group, which is 24 bytes for 256
-messages or more.
+A *turn* is a place where one kind of messages follows the other. It has two numbers: the sequence of a non-persistent
+message, and the persistent sequence before which that message comes.
+
+Turns are in groups of up to 64. A group has both numbers of its first turn. Each further turn has its two differences
+from the previous turn, in two bytes. If the kinds alternate message by message, that is 3 bytes per turn. A turn whose
+differences do not fit into two bytes begins a new group. That costs 24 bytes, for 256 messages or more.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""SpilledMessage: the bytes of a message in a file of tmp-storage, to which batches are appended and never synced.
+"""SpilledMessage: the bytes of a message in a file of tmp-storage. Files are never synced.
 
-Each message is a head of 28 bytes, its properties and its body. The file does not say where messages are: the places
-are in RAM, and the next process deletes the file unread. All numbers of the head are little-endian: crc u32 over
+Each message is a head of 28 bytes, its properties and its body. The file does not say where messages are: their places
+are in RAM, and the next process deletes the file unread. The numbers of the head are little-endian: crc u32 over
 everything behind it, started with the file's salt; properties u32 bytes; body u32 bytes; sequence u64; timestamp u64 in
 milliseconds since 1970.
 
-The salt is random for each file and only in RAM. So neither older bytes on the device nor a body that imitates a
+The salt is random for each file, and only in RAM. So neither older bytes on the device nor a body that imitates a
 message verifies.
 """
 
@@ -24,7 +24,8 @@ HEAD_BYTES: Final = HEAD.size
 _CRC: Final = struct.Struct("<I")
 _CRC_BYTES: Final = _CRC.size
 _REST: Final = struct.Struct("<IIQQ")
-# Typed as `_unpack_one` in store/journal/regions.py. Nothing computes with crc and timestamp, so they stay objects.
+# Typed for the reason of `_unpack_one` in store/journal/regions.py. Nothing computes with crc and timestamp, so both
+# stay objects.
 _unpack_head: Final[Callable[[bytes, int], tuple[Any, int, int, int, Any]]] = HEAD.unpack_from
 _pack_crc: Final = _CRC.pack
 _pack_rest: Final = _REST.pack

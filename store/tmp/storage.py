@@ -1,11 +1,11 @@
-"""TmpStorage: where non-persistent messages go for which RAM has no room.
+"""TmpStorage: files for non-persistent messages for which RAM has no room.
 
 Batches are appended to files that are never synced. Places, owners and the salts of the checksums are only in RAM, so a
 crash loses everything, and the next open deletes the files. The limit is checked before each write. A file is deleted
-when no owner holds a message in it, and one that is mostly dead is rewritten.
+when no owner holds a message in it. A file with few live bytes is rewritten.
 
-An owner is a number, such as a lane. Several owners may hold one message. It is stored once, and deleted when the last
-of them has removed it.
+An *owner* is a number, such as that of a lane. Several owners may hold one message. It is stored once, and deleted when
+the last owner has removed it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REWRITE_STEP_BYTES: Final = 256 * 1024
 """Bytes of messages that one step of rewriting moves, or a little more."""
 
 _Fitting = list[list[int]]
-"""For each owner, the bits of a batch that become separate shares."""
+"""For each owner, the masks of the messages of a batch that become separate shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ class TmpStorage:
         random_salt: Callable[[], int],
         paid_buffer_bytes: int = 0,
     ) -> None:
-        """Delete what an earlier process left. Requires: the directory's lock. StoreFailed: it can't be listed.
+        """Delete the files of an earlier process. Requires: the directory's lock. StoreFailed: they can't be listed.
 
-        paid_buffer_bytes: bytes of a write's buffer that are charged elsewhere, whether in use or not. If a write needs
-            more, the account pays.
+        paid_buffer_bytes: bytes of a write's buffer that are charged elsewhere at all times. If a write needs more, the
+            account pays for the rest.
         """
         self._disk = disk
         self._account = account
@@ -121,10 +121,11 @@ class TmpStorage:
     ) -> None:
         """Store messages once for several owners. Requires: ascending sequences, none of which an owner holds yet.
 
-        held: for each owner, a bit for each message that it will hold, at least one, and each message has an owner;
-            None: all owners hold all messages. One write for up to 512 messages or 512 KiB. On an error nothing is
-            stored and nothing has changed: StoreFull if tmp-storage, the memory for places or the disk is full,
-            SpillFailed if the disk fails.
+        held: for each owner, a mask of the messages that it will hold. Each owner holds a message, and each message has
+            an owner. None: all owners hold all messages.
+
+        It makes one write for up to 512 messages or 512 KiB. On an error nothing is stored and nothing has changed:
+        StoreFull if tmp-storage, the memory for places or the disk is full, SpillFailed if the disk fails.
         """
         if self._is_closed:
             raise Closed(TMP_STORAGE)
@@ -164,7 +165,7 @@ class TmpStorage:
         self._messages += len(messages)
 
     def _charge_of(self, owners: Sequence[int], batches: list[SpillBatch], grown: Chunk | None, new_shares: int) -> int:
-        """Return the charge for the places of batches. The first batch goes into `grown` if that is a chunk."""
+        """Return the charge for the places of batches. grown: the chunk for the first batch; None: a new one."""
         return (
             OWNER_CHARGE_BYTES * sum([owner not in self._owners for owner in owners])
             + SHARE_CHARGE_BYTES * new_shares
@@ -193,9 +194,9 @@ class TmpStorage:
     def _fittings(
         self, owners: Sequence[int], batches: list[SpillBatch], parts: list[list[int]], grown: Chunk | None
     ) -> tuple[list[_Fitting], int]:
-        """Return where each batch fits between the shares of each owner, and how many more shares there will be.
+        """Return where each batch fits between the shares of each owner, and how many shares that adds.
 
-        If two batches split one share, that number may be too large by one.
+        If two batches split one share, the number may be too large by one.
         """
         fittings: list[_Fitting] = []
         new_shares = 0
@@ -221,7 +222,7 @@ class TmpStorage:
         fitting: _Fitting,
         grown: Chunk | None,
     ) -> None:
-        """Enter messages that were written. From here on they are stored."""
+        """Note the places and owners of a batch that was written. From here on its messages are stored."""
         file, offset = place
         chunk = Chunk(file, batch.sequences[0]) if grown is None else grown
         at = chunk.add(batch.sequences, offset, batch.lengths, part)
@@ -257,9 +258,9 @@ class TmpStorage:
         most_messages: int = CHUNK_MESSAGES_MAX,
         most_bytes: int = REGION_BYTES_MAX,
     ) -> TmpPlan:
-        """Plan to read messages of these runs (first, last) that the owner holds, in this order.
+        """Plan to read the messages of runs (first, last) that an owner holds, in the order of the runs.
 
-        It plans up to most_messages with up to most_bytes of content, but at least one message. Neighbours are read
+        The plan has up to most_messages with up to most_bytes of content, but at least one message. Neighbours are read
         together, up to 256 KiB.
         """
         planning = TmpPlanBuilder(self._files)
@@ -275,7 +276,7 @@ class TmpStorage:
     # ----------------------------------------------------------------- removing
 
     def remove(self, owner: int, first: int, last: int) -> int:
-        """Take first to last from the owner; messages that it does not hold are skipped. Return how many it held."""
+        """Remove an owner's messages from first to last. Return how many it held; it need not hold all."""
         held_by = self._owners.get(owner)
         if held_by is None:
             return 0
@@ -294,7 +295,7 @@ class TmpStorage:
         return removed
 
     def remove_owner(self, owner: int) -> int:
-        """Take all messages from the owner; return how many it held. O(chunks), plus what is deleted with them."""
+        """Remove an owner with all its messages; return how many it held. O(chunks), plus files to delete."""
         held_by = self._owners.pop(owner, None)
         if held_by is None:
             return 0
@@ -307,7 +308,7 @@ class TmpStorage:
         return dropped
 
     def _release(self, share: ChunkShare, messages: int) -> None:
-        """Take these bits from one owner. A chunk or file without held messages is deleted."""
+        """Note that one owner less holds the messages in a mask. A chunk or file without held messages is deleted."""
         chunk = share.chunk
         if not share.held:
             chunk.shares.remove(share)
@@ -321,12 +322,11 @@ class TmpStorage:
     # ---------------------------------------------------------------- rewriting
 
     def compact(self) -> Compaction | None:
-        """Move up to 256 KiB (or one chunk) out of the file with the lowest share of live bytes.
+        """Move up to 256 KiB (or one chunk) out of the file with the lowest share of live bytes. None: no file is worth
+        it.
 
-        None: it is not worth it.
-
-        It is worth it below 25 % live bytes, and below 50 % if three quarters of the limit are used, but not for the
-        file that is written to. Disk and memory that it needs for a moment stay within their limits.
+        A file is worth it below 25 % live bytes, and below 50 % if three quarters of the limit are used, but never the
+        file that is written to. Disk and memory that the move needs for a moment stay within their limits.
         """
         self._files.delete_undeleted()
         file = self._files.sparsest()
@@ -428,16 +428,14 @@ def _charge(chunk: Chunk) -> int:
 
 
 def _offsets_charge(grown: Chunk, batch: SpillBatch) -> int:
-    """Return the additional charge for the column of offsets if the batch is added to the chunk, at the end of its
-    file.
-    """
+    """Return what the column of offsets costs in addition if a batch at the end of the file is added to its chunk."""
     if grown.is_scattered:
         return OFFSET_CHARGE_BYTES * len(batch.lengths)
     return OFFSET_CHARGE_BYTES * (len(grown) + len(batch.lengths)) if grown.ends_at != grown.file.size else 0
 
 
 def _parts(held: Sequence[int], batches: list[SpillBatch]) -> list[list[int]]:
-    """Return, for each batch, the messages that each owner holds, as bits."""
+    """Return, for each batch, a mask for each owner of the messages that it holds."""
     parts: list[list[int]] = []
     begin = 0
     for batch in batches:
@@ -448,7 +446,7 @@ def _parts(held: Sequence[int], batches: list[SpillBatch]) -> list[list[int]]:
 
 
 def _pieces(held: TmpOwner, sequences: list[int], bits: int) -> tuple[list[int], int]:
-    """Return how these bits of a batch fit between the shares of an owner, as bits; see TmpOwner.pieces."""
+    """Return how the messages of a mask fit between the shares of an owner, as masks; see TmpOwner.pieces."""
     if bits.bit_count() == len(sequences):
         pieces, splits = held.pieces(sequences)
         return [(1 << end) - (1 << begin) for begin, end in pieces], splits
@@ -458,7 +456,7 @@ def _pieces(held: TmpOwner, sequences: list[int], bits: int) -> tuple[list[int],
 
 
 def _batches(messages: Sequence[SpilledMessage]) -> list[SpillBatch]:
-    """Split messages, at least one, into what fits a write and a chunk."""
+    """Split messages, at least one, into batches that fit one write and one chunk each."""
     whole = _batch(messages)
     sequences = whole.sequences
     if (

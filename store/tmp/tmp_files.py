@@ -31,7 +31,7 @@ ONE_LARGE_BYTES: Final = 256 * 1024
 """A larger message is written in two calls instead of being copied."""
 READERS_MAX: Final = 64
 FILES_PER_LIMIT: Final = 16
-"""No file grows beyond this part of the limit, so that dead bytes in the newest file stay few."""
+"""A file is full at this part of the limit, so that the newest file, which is never rewritten, has few dead bytes."""
 
 
 class SpillBatch(NamedTuple):
@@ -49,7 +49,7 @@ class SpillBatch(NamedTuple):
 
     @property
     def buffer_bytes(self) -> int:
-        """Memory for joining it for the write. The body of one large message is not copied."""
+        """Memory for joining the messages for the write. The body of one large message is not copied."""
         return self.size - (len(self.messages[0][2]) if self.is_one_large else 0)
 
 
@@ -65,14 +65,14 @@ class TmpFiles:
         max_file_bytes: int,
         random_salt: Callable[[], int],
     ) -> None:
-        """Delete what an earlier process left. Requires: the directory's lock. StoreFailed: it can't be listed."""
+        """Delete the files of an earlier process. Requires: the directory's lock. StoreFailed: they can't be listed."""
         assert max_file_bytes < 1 << 31, "offsets are 32 bits"
         self._disk = disk
         self._account = account
         self._max_file_bytes = max_file_bytes
         self._random_salt = random_salt
         self.limit_bytes = limit_bytes
-        # Number -> file. Each has a live message.
+        # The files by number. Each has a live message.
         self.files: dict[int, TmpFile] = {}
         # Called when a file is gone.
         self.on_space_freed: Callable[[], None] = lambda: None
@@ -122,11 +122,9 @@ class TmpFiles:
     # ------------------------------------------------------------------ writing
 
     def write(self, batches: Sequence[SpillBatch]) -> list[tuple[TmpFile, int]]:
-        """Write batches; return file and offset of each.
+        """Write batches; return file and offset of each. Requires: all of them fit the limit.
 
-        On an error (OSError; StoreFull for memory) nothing of them is left.
-
-        Requires: all of them fit the limit.
+        On an error (OSError; StoreFull for memory) no part of them is left.
         """
         places: list[tuple[TmpFile, int]] = []
         touched: dict[TmpFile, tuple[int, File]] = {}
@@ -135,7 +133,7 @@ class TmpFiles:
                 file, writer = self._room_for(batch.size)
                 offset = file.size
                 touched.setdefault(file, (offset, writer))
-                # Count first: whatever becomes of the write, the disk has no more than this.
+                # Count first, so that the disk never has more than is counted, whatever becomes of the write.
                 file.size += batch.size
                 self.bytes += batch.size
                 self.bytes_max = max(self.bytes_max, self.bytes)
@@ -151,7 +149,10 @@ class TmpFiles:
         return places
 
     def _take_back(self, touched: dict[TmpFile, tuple[int, File]]) -> None:
-        """Undo writes to these files. If the disk refuses that too, the bytes stay counted."""
+        """Undo writes to files. If the disk refuses that too, the bytes stay counted.
+
+        touched: the size of each file before, and its handle.
+        """
         for file, (size, writer) in touched.items():
             if not size:
                 self.delete(file)
@@ -167,7 +168,7 @@ class TmpFiles:
             file.size = size
 
     def _room_for(self, size: int) -> tuple[TmpFile, File]:
-        """Return the newest file, or the next one if that is full."""
+        """Return the newest file and its handle. If it is full, create the next one."""
         if self.newest is not None and self.newest.size + size <= self.file_bytes:
             assert self._writer is not None
             return self.newest, self._writer
@@ -205,7 +206,7 @@ class TmpFiles:
     def region(self, file: TmpFile, offset: int) -> TmpRegion:
         """Return a read from offset on, without messages yet.
 
-        If the file can't be opened, the messages are unreadable. But if there is no descriptor, the read raises
+        If the file can't be opened, its messages are unreadable. If only a descriptor is missing, the read raises
         TooManyFiles.
         """
         reader: ReadableFile | None = None
@@ -245,7 +246,7 @@ class TmpFiles:
         self.delete_undeleted()
 
     def delete_undeleted(self) -> None:
-        """Try again to delete files that the disk refused to delete; their bytes are counted until then."""
+        """Try again to delete files that the disk refused to delete. Their bytes stay counted until they are gone."""
         for number, size in list(self._undeleted.items()):
             try:
                 self._disk.remove(tmp_file_name(number))
@@ -266,11 +267,10 @@ class TmpFiles:
             self.on_space_freed()
 
     def sparsest(self) -> TmpFile | None:
-        """Return the file with the lowest share of live bytes, if rewriting it is worth it and fits the limit; else
-        None.
+        """Return the file with the lowest share of live bytes. None: no file is worth rewriting, or fits the limit.
 
-        It is worth it below 25 % live bytes, and below 50 % if three quarters of the limit are used. The file that is
-        written to is never returned.
+        A file is worth it below 25 % live bytes, and below 50 % if three quarters of the limit are used. The file that
+        is written to is never returned.
         """
         room_bytes = self.limit_bytes - self.bytes
         share = 2 if room_bytes < self.limit_bytes // 4 else 4

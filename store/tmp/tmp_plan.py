@@ -15,9 +15,9 @@ from .tmp_files import TmpFiles
 
 
 class TmpPlan(NamedTuple):
-    """The reads that bring the wanted messages.
+    """The reads for the wanted messages.
 
-    `read_regions(plan.regions)` needs no lock, whatever is removed or rewritten meanwhile.
+    `read_regions(plan.regions)` needs no lock. Messages may be removed or moved meanwhile.
     """
 
     regions: list[TmpRegion]
@@ -43,7 +43,7 @@ class TmpPlanBuilder:
         return TmpPlan(self.regions, self.messages, self.content_bytes, self.last_sequence)
 
     def fitting_end(self, chunk: Chunk, low: int, high: int, most_messages: int, most_bytes: int) -> int:
-        """Return how far the messages at low to high may be gathered. The first message of a plan always may."""
+        """Return how far the messages from low to high may be gathered. The first message of a plan always may."""
         high = max(low, min(high, low + max(most_messages, 1) - self.messages))
         room_bytes = most_bytes - self.content_bytes
         if sum(chunk.lengths[low:high]) - HEAD_BYTES * (high - low) <= room_bytes:

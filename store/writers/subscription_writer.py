@@ -16,7 +16,7 @@ from ..index.topic_lane import NO_RECORD, SubscriptionLane
 from ..journal.journal import Journal
 
 RETENTION_NAME: Final = "retention"
-"""Name in the records of the entry that stands for messages which a topic keeps beyond all acks."""
+"""Name of a retention in records: the entry for messages that a topic keeps although they were acknowledged."""
 
 
 class SubscriptionWriter:
@@ -34,7 +34,7 @@ class SubscriptionWriter:
 
         Requires: the lock. Raises StoreFull or StoreFailed.
 
-        name: that of a durable subscription; None: the subscription is only in RAM and has no record.
+        name: the name of a durable subscription; None: the subscription is only in RAM, and has no record.
         """
         facts = Subscription(self._subscriptions.next_number, topic, name or "", selector)
         with self._journal.all_or_broken:
@@ -43,7 +43,7 @@ class SubscriptionWriter:
             return self._subscriptions.subscribe(facts, is_durable=name is not None)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """End a subscription; messages that only it needed are needed no more.
+        """End a subscription. Messages that only it needed may be removed.
 
         Raises StoreFull or StoreFailed. Requires: the lock.
         """
@@ -54,10 +54,10 @@ class SubscriptionWriter:
             self._subscriptions.unsubscribe(number)
 
     def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
-        """Make pending all messages from some places on, and none before.
+        """Make all messages from some places on pending, and none before.
 
-        firsts: (priority, sequence) of the lanes to move; the others stay. It writes one record for all of them, and
-            none for a subscription that is not durable.
+        firsts: (priority, sequence) of the lanes to move; other lanes stay as they are. One record has all of them; a
+            subscription that is not durable has no record.
 
         Requires: the lock; the subscription has no consumer. Raises StoreFull (nothing has changed) or StoreFailed.
         """
@@ -69,7 +69,7 @@ class SubscriptionWriter:
             self._subscriptions.seek(number, firsts, data_log)
 
     def begin_retention(self, topic: int) -> None:
-        """Let a topic keep messages beyond all acks from now on. It writes a record, if the topic did not so before.
+        """Let a topic keep acknowledged messages from now on. It writes a record, unless the topic does so already.
 
         Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.
         """
@@ -80,7 +80,7 @@ class SubscriptionWriter:
                 self._subscriptions.subscribe(facts)
 
     def end_retention(self, topic: int) -> None:
-        """Let a topic keep nothing beyond all acks from now on, as `unsubscribe` ends a subscription."""
+        """Let a topic keep no acknowledged messages from now on. It ends the retention as `unsubscribe` does."""
         if (known := self._subscriptions.retention(topic)) is not None:
             self.unsubscribe(known)
 

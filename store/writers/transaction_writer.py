@@ -1,7 +1,7 @@
-"""TransactionWriter: transactions write their messages, get ready to survive a crash, and end.
+"""TransactionWriter: write the messages of a transaction, prepare it, and commit it or roll it back.
 
-Messages of a transaction are slices that nothing else sees. The commit is one record, so a crash leaves everything of a
-transaction or nothing. store/state/transactions.py has the branches without an outcome.
+The messages of a transaction are slices whose messages no lane has before the commit. The commit is one record, so a
+crash leaves the whole transaction or no part of it. store/state/transactions.py has the branches without an outcome.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TransactionWriter:
         acked_lane: Callable[[int], JournaledLane],
     ) -> None:
         """now_ms: the store's time, for delays that begin with a commit.
-        acked_lane: returns the lane of a number, of a queue or a subscription, in which a branch acknowledges.
+        acked_lane: returns the lane of a queue or subscription by its number, to acknowledge messages there.
         """
         self._branches = branches
         self._journal = journal
@@ -63,9 +63,10 @@ class TransactionWriter:
         *,
         is_timed: bool = False,
     ) -> list[int]:
-        """Write messages that take effect with the commit; return the length of each one's content.
+        """Write messages that take effect with the commit; return the length of each content.
 
-        is_timed: some properties have times. Requires: no more than a slice may hold. StoreFull: nothing was written.
+        is_timed: some properties have times. Requires: no more messages than a slice may have. StoreFull: nothing was
+        written.
         """
         journal = self._journal
         flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
@@ -82,8 +83,8 @@ class TransactionWriter:
     def prepare(self, branch: Branch, xid: bytes) -> None:
         """Make a branch survive a crash, so that it waits for its outcome. StoreFull: nothing has changed."""
         with self._journal.all_or_broken:
-            # The branch is open until its record is there: the state record of a data log that begins for it must not
-            # call a branch prepared whose record may still be refused.
+            # Until its record is written, the branch stays open: this append may begin a data log, whose state record
+            # must not say that the branch is prepared, because the prepare record may still be refused.
             self._journal.append(PREPARE, 0, 0, encode_branch(branch, xid))
             self._branches.uncount(branch)
             branch.xid = xid
@@ -92,8 +93,8 @@ class TransactionWriter:
     def move(self, branch: Branch, places: Mapping[int, int]) -> None:
         """Note that slices of a prepared branch were copied to other places. StoreFull: nothing has changed."""
         with self._journal.all_or_broken:
-            # Make room first: the state record of a data log that begins here must not describe the change before its
-            # record.
+            # Make room first: if a data log begins here, its state record must not have the change before the change
+            # has a record.
             self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
             self._branches.uncount(branch)
             branch.move(places)
@@ -126,8 +127,8 @@ class TransactionWriter:
     ) -> None:
         """Make a whole branch take effect; `branch.committed()` has the sequences. StoreFull: nothing has changed.
 
-        lengths: those of the messages of slices by position, if known; others are read. relieve(position, log sequence
-            of the commit record): makes room in the index; None: the branch is small.
+        lengths: the lengths of the messages of slices that are known, by position of the slice; others are read.
+        relieve(position, log sequence of the commit record): makes room in the index; None: the branch is small.
         """
         journal, index = self._journal, self._index
         branch.give_sequences(lambda number: index.ensure_lane_numbered(number).next_sequence)
@@ -173,5 +174,5 @@ class TransactionWriter:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
     def _half_done(self, reason: str) -> StoreFailed:
-        """Return the error for a commit record that the index does not follow, so that only the journal is right."""
+        """Fail the journal, and return the error: the index lacks a part of a commit, which only a replay adds."""
         return self._journal.fail(reason)

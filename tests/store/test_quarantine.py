@@ -13,6 +13,7 @@ from simulated_disk import SimulatedDisk
 from forebay import Queue, StoreFailed, Topic
 from forebay.store.disk.layout import QUARANTINE
 from forebay.store.format.record import crc32
+from forebay.store.journal.data_log import decode_data_log_header
 from forebay.store.quarantine import PART_BYTES_MAX, PARTS_MAX, quarantine_bytes
 
 SECRET = b"the body that nobody may read in a log"
@@ -138,10 +139,10 @@ def poisoned_bay(*, is_topic: bool = False, **fields: Any) -> SimulatedBay:
         to.subscribe(durable="audit", selector="n = 2").close()
     for body in (b"first", SECRET, b"last"):
         to.send(body, headers={"n": 1})
-    journal = bay.journal
-    salt, name = journal._salt, "journal/data-1.log"
+    name = "journal/data-1.log"
     bay.reopen()
     image = bytearray(bay.disk.image()[name])
+    salt = decode_data_log_header(bytes(image)).salt
     body_at = image.index(SECRET)
     properties = int.from_bytes(image[body_at - 5 - 4 : body_at - 5], "little")
     head = body_at - properties - 64

@@ -289,19 +289,19 @@ def test_giving_back_costs_the_same_however_many_lanes_there_are(make: Maker) ->
 def test_the_lane_that_gives_first_has_more_than_half_as_many_as_the_fullest(make: Maker) -> None:
     random = Random(5)
     cache = make(Budget(10**9), 10**9)
-    counts = dict.fromkeys(range(40), 0)
+    held: dict[int, list[int]] = {lane: [] for lane in range(40)}
     for step in range(4000):
         lane = random.randrange(40)
         if random.random() < 0.6:
-            counts[lane] += cache.put(lane, message(step))
-        elif counts[lane]:
-            assert cache.take(lane, next(iter(cache._lanes[lane]))) is not None
-            counts[lane] -= 1
-        if random.random() < 0.2 and any(counts.values()):
+            if cache.put(lane, message(step)):
+                held[lane].append(step)
+        elif held[lane]:
+            assert cache.take(lane, held[lane].pop(0)) is not None
+        if random.random() < 0.2 and any(held.values()):
             assert cache.give_back(1) == CHARGE
-            [given] = [lane for lane, count in counts.items() if len(cache._lanes.get(lane, ())) != count]
-            assert 2 * counts[given] > max(counts.values())
-            counts[given] -= 1
+            [(lane, gone)] = [(lane, each) for lane in held for each in held[lane] if cache.peek(lane, each) is None]
+            assert 2 * len(held[lane]) > max(map(len, held.values()))
+            held[lane].remove(gone)
         cache._check()
 
 

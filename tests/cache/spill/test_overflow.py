@@ -90,8 +90,8 @@ def test_what_waits_is_charged_once_and_goes_with_the_last_who_needs_it() -> Non
     while len(buffer) < 20:
         send(topic, range(1), 4 * KIB)
     assert holder(bay, "spill_buffer") == len(buffer) * charge_of((0, b"", numbered_body(0, 4 * KIB), 0))
-    [pool] = buffer._pools.values()
-    assert max(needed.bit_count() for needed in pool.needed.values()) > 20
+    [pool] = filter(buffer.is_pool, buffer.keys)
+    assert max(len(buffer.lanes_needing(pool, [message])) for message in buffer.batch(pool)) > 20
     for consumer in consumers:
         consumer.close()
         bay.check()

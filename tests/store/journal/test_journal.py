@@ -24,7 +24,7 @@ from journals import (
 from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
-from forebay.store.errors import Closed, StoreFailed, StoreFull
+from forebay.store.errors import Closed, NestedCall, StoreFailed, StoreFull
 from forebay.store.format.contents import Contents
 from forebay.store.format.record import (
     ACK,
@@ -299,15 +299,21 @@ def test_durable_end_tells_what_was_appended_before_the_sync_and_not_during_it(
 
 
 def test_the_listener_hears_of_each_sync_under_the_lock_when_its_records_are_durable(journal: Journal) -> None:
-    told: list[tuple[int, bool]] = []
-    journal.tell_of_syncs(lambda: told.append((journal.durable_end, journal._state_lock.is_owned())))
+    told: list[int] = []
+
+    def listen() -> None:
+        with pytest.raises(NestedCall):  # the lock is held
+            journal.sync()
+        told.append(journal.durable_end)
+
+    journal.tell_of_syncs(listen)
     ends = []
     for sequence in range(2):
         append_one(journal, 0, 1, sequence, 0, b"", b"body")
         ends.append(journal.end)
         assert journal.sync(journal.end)
         assert not journal.sync(journal.end)  # it was durable already
-    assert told == [(end, True) for end in ends]
+    assert told == ends
 
 
 def test_data_log_that_is_rolled_during_a_sync_is_synced_by_the_next(disk: SimulatedDisk, journal: Journal) -> None:

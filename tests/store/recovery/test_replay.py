@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from closed_stores import records
 from journals import append_one, data_logs
 from message_stores import OpenStore
 from simulated_disk import SimulatedDisk
@@ -174,9 +175,9 @@ def test_record_that_verifies_and_cannot_be_is_refused_with_its_place(
     opened.add(b"before")
     with opened.lock:
         write(opened.store.journal, lane)
-        last = opened.store.journal._offsets[-1]
     opened.store.journal.sync()
     found = disk.crash_process()
+    last = records(found, 1)[-1][0]
     before = found.image()[data_log_name(1)]
     with pytest.raises(JournalCorrupt, match=problem) as refused:
         opened_on(found)
@@ -268,7 +269,7 @@ def test_survivors_of_a_data_log_with_a_hole_are_refused() -> None:
     lane = opened.lane()
     for n in range(4):
         opened.add(b"%d" % n)
-    middle = opened.store.journal._offsets[-3]
+    middle = records(disk, 1)[-3][0]
     opened.store.message_store.checkpoint()
     with opened.lock:
         opened.store.journal.roll()

@@ -80,7 +80,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     transaction = bay.bay.transaction()
     queue.send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
     transaction.write_gathered()
-    home = {placed.position >> 32 for placed in transaction._branch}
+    home = {placed.position >> 32 for branch in bay.store.branches.open for placed in branch}
     assert home and bay.store.branches.data_logs() == {transaction.name: home}
     fill(bay)
     bay.bay.cleanup()
@@ -148,7 +148,8 @@ def test_a_part_of_a_transaction_that_is_deleted_leaves_holes() -> None:
     queue = bay.queue()
     with bay.bay.transaction() as transaction:
         queue.send_many((Message(b"%02d" % n + FILLER) for n in range(40)), transaction=transaction)
-    homes = sorted({placed.position >> 32 for placed in transaction._branch})
+        transaction.write_gathered()
+        homes = sorted({placed.position >> 32 for branch in bay.store.branches.open for placed in branch})
     consumer = queue.subscribe(prefetch=0)
     while deliveries := consumer.take(100):
         consumer.ack([delivery for delivery in deliveries if delivery.body[:2] != b"39"])
@@ -479,12 +480,12 @@ def test_the_slice_of_another_transaction_is_not_taken_for_one_of_a_commit() -> 
     """Of the same number of messages, and every checksum is right."""
     bay = SimulatedBay()
     queue = bay.queue()
-    branches = []
     for transaction in (bay.bay.transaction(), bay.bay.transaction()):
         queue.send_many([Message(b"a"), Message(b"b")], transaction=transaction)
         transaction.write_gathered()
-        transaction._branch.give_sequences(lambda lane: 0)
-        branches.append(transaction._branch)
+    branches = bay.store.branches.open
+    for branch in branches:
+        branch.give_sequences(lambda lane: 0)
     (own,), (other,) = (branch.committed() for branch in branches)
     file, salt = bay.journal.open_data_logs.reader(own.position >> OFFSET_BITS)
     assert len(read_lengths(file, salt, branches[0].number, own)) == 2
