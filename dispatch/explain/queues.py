@@ -241,7 +241,7 @@ def _elsewhere(store: ExplainedStore, consumer: Consumer, places: MessagePlaces)
 
 
 def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
-    """Return whether a message may match the consumer's selector. Without a read nothing rules out a message on disk."""
+    """Return whether a message may match the consumer's selector. A message that is not in RAM may."""
     if is_lazy(delivery):
         return True
     try:
