@@ -119,6 +119,7 @@ class Resizing:
         if self._monitor.deferred:
             self._monitor.run_deferred()
         with self._monitor.lock, self._monitor.all_or_broken:
+            self._budget.approach_target()
             memory = MemoryStatistics.of(self._budget)
             awaited = self._awaited() if self.is_under_way else {}
             is_settled = not self.is_under_way
