@@ -1,7 +1,7 @@
 """Plays recorded traffic under several memory limits, and recommends one of them.
 
-It reads a trace and writes nothing. A trace may come from anyone, so events that cannot follow on those before them are
-refused before anything is played.
+It reads a trace and writes nothing. A trace may come from anyone. So it is refused before anything is played if an
+event cannot follow on those before it.
 """
 
 from __future__ import annotations
