@@ -143,7 +143,7 @@ class Mover:
         return lane.pending_lane.times_of(sequence).left(self._now_ms())
 
     def _move_non_persistent(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
-        """Move non-persistent messages one by one. No crash leaves half of a batch, because none of them outlives it."""
+        """Move non-persistent messages one by one. A crash leaves none of them, so it leaves no half of a batch."""
         priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority]
         if target is None:
