@@ -1,8 +1,7 @@
 """The library as lists and dictionaries: what a caller may count on, and nothing of how it is done.
 
-A `Place` is what consumers take from: a queue, or one subscription of a
-topic. It is a list of entries in order, and each entry is a message with what
-has become of it there. Time is a number that somebody else moves.
+Consumers take from a `Place`: a queue, or one subscription of a topic. It is a list of entries in order. An entry is a
+message with its state in that place. Time is a number that the caller moves.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ SELECTORS: Final[dict[str | None, Callable[[int], bool]]] = {
 
 
 COUNTS: Final = ("enqueued", "delivered", "acknowledged", "redelivered", "dead_lettered")
-"""What the statistics count since the store was opened."""
+"""The counters of the statistics, which begin anew with each open."""
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A message as it was sent. Equal numbers, equal bodies."""
+    """A message as it was sent. Letters with the same number have the same body."""
 
     number: int
     size: int = 0
@@ -40,7 +39,7 @@ class Letter:
     id: str | None = None
     """None: nobody knows it, because the message was moved and the library gave it a new one."""
     stamp: tuple[str, str | None, str, int] | None = None
-    """Of a dead letter: which destination and durable subscription it comes from, why, after how many attempts."""
+    """For a dead letter: its destination, its durable subscription, the reason, and the number of attempts."""
 
 
 @dataclass(eq=False)
@@ -49,33 +48,33 @@ class Entry:
 
     letter: Letter
     rank: float
-    """Who came later has more. Equal where nothing is promised about the order."""
+    """A later arrival has a higher rank. Ranks are equal where the order is not promised."""
     due_ms: int = 0
-    """Nobody gets it before that, whatever happens to the process."""
+    """The time before which nobody gets it, also after a crash: it was sent with a delay."""
     back_ms: int = 0
-    """Likewise, because it came back with a delay."""
+    """The time before which nobody gets it, because it came back with a delay."""
     attempts: int = 0
-    """That are known to whoever opens the store next."""
+    """The attempts that are recorded, so that the next process knows them."""
     tried: int = 0
-    """That its consumers have seen."""
+    """The attempts that its consumers have seen."""
     is_counted: bool = False
-    """It came back, or may have been in flight when a process died: every attempt is known at once."""
+    """Whether each attempt is recorded at once: it came back, or may have been in flight when a process died."""
     is_doubtful: bool = False
-    """A power cut may have taken some of the attempts."""
+    """Whether a power cut may have taken records of attempts."""
     is_dead: bool = False
-    """It had its last attempt, and is about to leave."""
+    """Whether it had its last attempt, and is about to leave."""
     topic: str = ""
-    """Where it was sent; "" in a queue."""
+    """The topic to which it was sent; "" in a queue."""
     is_retained: bool = False
-    """It was given to a new subscription, as the message that the topic retains."""
+    """Whether it was given to a new subscription as the retained message of the topic."""
     late_ms: int = 0
-    """It is not late before that, where its reader has a deadline."""
+    """The time before which it is not late, if its reader has a deadline."""
     slack_ms: int = 0
-    """And it comes back at most so much later."""
+    """How long after late_ms it comes back at the latest."""
     reader: Reader | None = None
-    """Whose prefetch it counts for."""
+    """The consumer whose prefetch it counts for."""
     branch: Branch | None = None
-    """Which transaction acknowledged it and has no outcome yet."""
+    """The transaction without an outcome that has acknowledged it."""
 
     @property
     def order(self) -> tuple[int, float]:
@@ -95,11 +94,11 @@ class Reader:
     prefetch: int = 0
     priority: int = 0
     deadline_ms: int = 0
-    """In which it settles what it takes; 0: it has all time."""
+    """The time that it has to settle a delivery; 0: there is no deadline."""
     is_draining: bool = False
-    """It takes nothing more."""
+    """Whether it takes nothing more."""
     held: list[Entry] = field(default_factory=list)
-    """What it may still settle, in the order in which it was taken."""
+    """The entries that it may still settle, in the order of its takes."""
 
     def wants(self, entry: Entry) -> bool:
         return SELECTORS[self.selector](entry.letter.kind)
@@ -117,15 +116,15 @@ class Branch:
     sent: list[tuple[str, Letter]] = field(default_factory=list)
     acked: list[Entry] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
-    """Those of the acknowledged that are dead letters with the commit, in order."""
+    """The acknowledged entries that become dead letters with the commit, in order."""
     properties: dict[str, bytes | None] = field(default_factory=dict)
-    """What it sets; None: what it deletes."""
+    """The properties that it sets; None: it deletes the property."""
     xid: bytes | None = None
     is_of_a_process_before: bool = False
-    """Nobody remembers which of what it acknowledges is rejected."""
+    """Whether an earlier process prepared it: then nobody knows which of its acks are rejections."""
 
     def applied_to(self, properties: dict[str, bytes]) -> dict[str, bytes]:
-        """What the commit leaves."""
+        """Return the properties after the commit."""
         both = properties | self.properties
         return {name: value for name, value in both.items() if value is not None}
 
@@ -142,7 +141,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a policy says. dead_letters: where they go; None: nowhere."""
+    """The rules that a policy sets. dead_letters: the queue for dead letters; None: they are discarded."""
 
     max_attempts: int | None = None
     delay_ms: int = 0
@@ -150,11 +149,11 @@ class Rule:
     dead_letters: str | None = None
     keeps_expired: bool = False
     retain_ms: int | None = None
-    """How long a topic keeps what nobody needs."""
+    """How long a topic keeps messages that nobody needs."""
     retain_bytes: int | None = None
-    """How many bytes of its newest messages it keeps so."""
+    """How many bytes of its newest messages a topic keeps although nobody needs them."""
     inactive_ms: int | None = None
-    """After which it is deleted, if it is empty and nobody uses it."""
+    """The time after which an empty destination that nobody uses is deleted."""
 
     def wait_ms(self, attempts: int) -> int:
         return self.delay_ms * int(self.backoff ** (attempts - 1))
@@ -169,30 +168,32 @@ class Rule:
 
 @dataclass(eq=False)
 class Place:
+    """A queue, or one subscription of a topic."""
+
     name: str
-    """Of the queue, or of the topic."""
+    """The name of the queue, or of the topic."""
     rule: Rule
     selector: str | None = None
-    """Of a subscription: what else comes is not for it."""
+    """The selector of a subscription, which gets only messages that match."""
     subscription: str | None = None
     is_durable: bool = True
     is_shared: bool = False
-    """The readers that it has admit others."""
+    """Whether its readers admit other readers."""
     entries: list[Entry] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
     line: list[Reader] = field(default_factory=list)
-    """The exclusive consumers: the first one gets all."""
+    """The exclusive consumers in line: the first one gets all messages."""
     is_paused: bool = False
     has_message_groups: bool = False
-    """Some message had a group once: who gets what is no longer a matter of order alone."""
+    """Whether a message ever had a group: then the order alone does not decide who gets a message."""
     has_ranks: bool = False
-    """Likewise some consumer a priority, since the store was opened."""
+    """Whether a consumer had a priority since the store was opened, with the same effect."""
     is_pattern: bool = False
-    """It gets what is sent to several topics: of one topic in order, and what has the highest priority first."""
+    """Whether it gets the messages of several topics: the highest priority first, and those of one topic in order."""
     used_ms: int = 0
-    """When it was last seen in use, where that matters."""
+    """When it was last seen in use. It matters if the place can become inactive."""
     met_ms: int = 0
-    """When somebody was last there who may have come and gone between two looks, and was given nothing."""
+    """When a consumer was last there and got nothing. The library may not have seen it between two looks."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
     @property
@@ -206,28 +207,30 @@ class Place:
 
 @dataclass(eq=False)
 class Sent:
-    """A persistent message of a topic, as long as somebody could read it again."""
+    """A persistent message of a topic that can be read again."""
 
     letter: Letter
     rank: float
     sent_ms: int
     due_ms: int
     is_retained: bool
-    """The policy keeps it, whoever needs it."""
+    """Whether the policy of the topic keeps it."""
     sequence: int | None = None
-    """None: nobody has seen it yet."""
+    """Its sequence; None: no delivery has shown it yet."""
 
 
 @dataclass(eq=False)
 class Topic:
+    """A topic with its subscriptions, and the messages that can be read again."""
+
     name: str
     rule: Rule
     places: dict[object, Place] = field(default_factory=dict)
-    """Of its subscriptions: by name, or by whatever stands for one without."""
+    """The places of its subscriptions, by name, or by an object that stands for a subscription without a name."""
     sent: list[Sent] = field(default_factory=list)
-    """What exists, in order."""
+    """The existing messages, in order."""
     retained: Letter | None = None
-    """What each new subscription is given."""
+    """The retained message, which each new subscription gets."""
     used_ms: int = 0
     met_ms: int = 0
 
@@ -240,12 +243,12 @@ class PlainModel:
     """All places of a store, and all that a caller may do to them."""
 
     def __init__(self, rules: dict[str, Rule], topic_rules: dict[str, Rule]) -> None:
-        """By name; who has none has no last attempt."""
+        """Make an empty store. Rules are by name; a destination without one has no last attempt."""
         self._rules, self._topic_rules = rules, topic_rules
         self.now_ms = 0
         self.queues: dict[str, Place] = {}
         self.topics: dict[str, Topic] = {}
-        # By what the names of their topics begin with.
+        # The places of patterns, by the beginning that the names of their topics share.
         self.patterns: dict[str, list[Place]] = {}
         self.properties: dict[str, bytes] = {}
         self.open: list[Branch] = []
@@ -255,13 +258,13 @@ class PlainModel:
     # ------------------------------------------------------------------ places
 
     def queue(self, name: str) -> Place:
-        """It begins to exist when somebody speaks of it."""
+        """Return the place of a queue, which exists from its first use on."""
         if name not in self.queues:
             self.queues[name] = Place(name, self._rules.get(name, Rule()), used_ms=self.now_ms)
         return self.queues[name]
 
     def topic(self, name: str) -> Topic:
-        """Likewise. Patterns that match have it from the beginning."""
+        """Return a topic, which exists from its first use on. Patterns that match include it at once."""
         if name not in self.topics:
             found = Topic(name, self._topic_rules.get(name, Rule()), used_ms=self.now_ms)
             found.places |= {place: place for place in self._matching(name)}
@@ -272,7 +275,7 @@ class PlainModel:
         return (place for beginning, found in self.patterns.items() if name.startswith(beginning) for place in found)
 
     def subscribe(self, topic: str, key: object, selector: str | None, *, is_durable: bool) -> Place:
-        """Who is new is given what the topic retains."""
+        """Return the place of a subscription. A new one gets the retained message of the topic."""
         found = self.topic(topic)
         if key not in found.places:
             name = key if isinstance(key, str) else None
