@@ -109,7 +109,7 @@ class Model:
         self.history.clear()
 
     def settle(self, found: Iterable[Fact]) -> None:
-        """A recovery decided what was open."""
+        """Note what a recovery has found: it decides what was open."""
         self.now = set(found)
         self.where |= {fact[1]: ("queue", fact[2]) for fact in self.now if fact[0] == "queue"}
         for branch in map(self.branches.__getitem__, self.prepared):
@@ -151,7 +151,7 @@ class Model:
 
     @property
     def parked(self) -> set[int]:
-        """What prepared branches want gone."""
+        """The messages that prepared branches have acknowledged."""
         return {number for xid in self.prepared for number in self.branches[xid].acked}
 
     def durable(self) -> list[tuple[str, str]]:
@@ -212,7 +212,7 @@ def message_of(number: int, seed: int) -> Message:
 
 PRIORITIES = ((4,), (4, 9), tuple(range(10)), (0, 4))
 SIZES = ((12_000, 16_000) * 4, (), (12_000, 16_000) * 4, (20,) * 12)
-"""What makes a seed one of small messages, or of large ones, of which few are in a data log."""
+"""Sizes of bodies by seed. A seed has small messages, or large ones of which few fit into a data log."""
 STUCK = (0.2, 0.0, 0.1, 0.0)
 """The share of messages that are taken and never settled. They are small, so that sparse data logs remain."""
 
@@ -283,7 +283,7 @@ def _checked(name: str, deliveries: list[Delivery], model: Model, *, is_damaged:
         numbers.append(number)
     places_in_lanes = {(delivery.priority, delivery.sequence) for delivery in deliveries}
     assert len(places_in_lanes) == len(deliveries), f"one place twice: {numbers}"
-    # What was moved to where it had been was stored there twice: both are found where the first one's ack is lost.
+    # A message that was moved back is in the journal twice there. Both are found if the ack of the first one is lost.
     twice = {number for number, times in Counter(numbers).items() if times > 1}
     assert all(is_damaged and (number, name) in model.returned for number in twice), f"twice: {numbers}"
     if not is_damaged:
@@ -298,7 +298,7 @@ def _checked(name: str, deliveries: list[Delivery], model: Model, *, is_damaged:
 
 
 def check_stored(bay: Forebay) -> None:
-    """Every structure agrees with itself and with the ledger."""
+    """Assert that every structure agrees with itself and with the ledger."""
     store = inside(bay).store
     inside(bay).audit()
     with inside(bay).lock:

@@ -84,7 +84,7 @@ BYTES_MAX = 6 << 20
 FILLER = Random(5).randbytes(256 * 1024)
 DIGITS = 8
 ROUNDS_MAX = 20
-"""Most takes that find nothing although there is a message: each reads a part, and leaves the rest to the background."""
+"""Most takes that find nothing although a message is there: each reads a part, and the background reads the rest."""
 STEPS_UNTIL_COMPARED = 10
 SELDOM = 5
 """A call that empties a queue is made for one pick in so many."""
