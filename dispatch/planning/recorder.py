@@ -231,7 +231,8 @@ class Recorder:
         """Record the pending messages before `end` that are not in the trace yet.
 
         Arrivals are recorded as runs of one length, waiting messages as runs with the bytes of all.
-        """        at, progress.noted = progress.noted, end
+        """
+        at, progress.noted = progress.noted, end
         if not lane.destination.is_open:
             return
         while at < end and (run := lane.pending_lane.pending_run(at, end - at)) is not None and run[0] < end:

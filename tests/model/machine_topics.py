@@ -68,7 +68,7 @@ class TopicTraffic(Traffic):
         return topic
 
     def compare_topic(self, topic: Topic, found: TopicStatistics) -> None:
-        """Check a topic. The number of retained messages tells which they are: the newest, all that are young enough."""
+        """Check a topic. The number of its retained messages tells which: the newest, and all that are young enough."""
         durable = {name: place for name, place in topic.places.items() if isinstance(name, str)}
         assert sorted(found.subscriptions) == sorted(durable)
         for name, place in durable.items():
