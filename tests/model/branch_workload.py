@@ -86,7 +86,7 @@ class State(NamedTuple):
 
     @property
     def deliverable(self) -> frozenset[Message_]:
-        """Return the pending messages that no undecided transaction has acknowledged."""
+        """The pending messages that no undecided transaction has acknowledged."""
         return self.pending.difference(*(branch.acked for _, branch in self.prepared))
 
 

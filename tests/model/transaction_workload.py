@@ -45,7 +45,7 @@ class State(NamedTuple):
 
     @property
     def deliverable(self) -> frozenset[int]:
-        """Return the pending messages that no undecided transaction has acknowledged."""
+        """The pending messages that no undecided transaction has acknowledged."""
         return self.pending.difference(*(branch.acked for _, branch in self.prepared))
 
 
