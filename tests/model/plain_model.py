@@ -305,7 +305,7 @@ class PlainModel:
         yield from dict.fromkeys(places)
 
     def inactive(self) -> Iterator[tuple[str, Place | Topic]]:
-        """The destinations that are deleted in the end, for nobody uses them."""
+        """Yield the destinations that are deleted in the end, because nobody uses them."""
         kinds: dict[str, list[Place | Topic]] = {"queue": [*self.queues.values()], "topic": [*self.topics.values()]}
         for kind, found in kinds.items():
             for each in found:
@@ -313,7 +313,7 @@ class PlainModel:
                     yield kind, each
 
     def note_use(self, *, is_look: bool = False) -> None:
-        """Time is about to pass: who is in use now was not unused before.
+        """Note which destinations are in use, before time passes: their inactive time has not begun.
 
         is_look: the library has looked too. It notices a message whenever that came, all else at a look.
         """
@@ -325,11 +325,11 @@ class PlainModel:
                     found.used_ms = self.now_ms
 
     def delete(self, name: str) -> None:
-        """The queue and all that is in it, in hands or not."""
+        """Delete a queue with all its messages, also those that somebody holds."""
         del self.queues[name]
 
     def is_known_to_a_branch(self, place: Place | Topic) -> bool:
-        """Then it can't be deleted."""
+        """Return whether a transaction knows the place, so that it can't be deleted."""
         if isinstance(place, Topic):
             return False
         branches = (*self.open, *self.prepared.values())
@@ -349,17 +349,17 @@ class PlainModel:
         return self.is_over(entry.letter)
 
     def held_of(self, topic: Topic) -> set[int]:
-        """The numbers of what is in the hands of some subscription."""
+        """Return the numbers of the persistent messages that consumers or transactions of any subscription hold."""
         entries = [entry for place in topic.places.values() for entry in place.entries if entry.letter.is_persistent]
         return {entry.letter.number for entry in entries if entry.is_in_hands}
 
     def is_held_elsewhere(self, entry: Entry) -> bool:
-        """While a subscription holds a persistent message it expires for no other."""
+        """Return whether another subscription may hold the message: then it expires for none."""
         is_shared = entry.topic and entry.letter.is_persistent
         return bool(is_shared) and entry.letter.number in self.held_of(self.topics[entry.topic])
 
     def free(self, place: Place) -> list[Entry]:
-        """What somebody may be handed now, in order."""
+        """Return the entries of a place that may be handed out now, in order."""
         return [
             entry
             for entry in place.entries
@@ -368,14 +368,14 @@ class PlainModel:
         ]
 
     def offered(self, reader: Reader) -> list[Entry]:
-        """What a consumer may be handed now. In order, where nothing is assigned."""
+        """Return the entries that a consumer may be handed now, in order unless messages are assigned."""
         place = reader.place
         if place.is_paused or reader.is_draining or (place.line and place.line[0] is not reader):
             return []
         return [entry for entry in self.free(place) if reader.wants(entry) and not self.is_withheld(reader, entry)]
 
     def is_withheld(self, reader: Reader, entry: Entry) -> bool:
-        """A group is in one hand, and in order."""
+        """Return whether a message must wait for its group, which has one owner and stays in order."""
         group, place = entry.letter.group, reader.place
         if group is None or not place.has_message_groups:
             return False
@@ -391,7 +391,7 @@ class PlainModel:
         return False
 
     def depths(self, place: Place) -> range:
-        """What has expired is counted until it has left."""
+        """Return the depths that a place may report: expired messages count until they have left."""
         most = len(place.entries)
         gone = sum(self.has_expired(entry) and not entry.is_in_hands for entry in place.entries)
         return range(most - gone, most + 1)
@@ -399,7 +399,7 @@ class PlainModel:
     # ------------------------------------------------------------------ sending
 
     def arrive(self, place: Place, letters: Iterable[Letter], *, are_tied: bool = False) -> None:
-        """They come last of their priority, in this order."""
+        """Let letters arrive behind all others of their priority. are_tied: their order is not promised."""
         for letter in letters:
             self._ranks += not are_tied
             place.has_message_groups |= letter.group is not None and place.name in self.queues
@@ -411,7 +411,7 @@ class PlainModel:
         insort(place.entries, entry, key=lambda other: other.order)
 
     def publish(self, name: str, letters: Iterable[Letter]) -> None:
-        """What is not persistent is for those who are there."""
+        """Send to a topic. Non-persistent letters reach only subscriptions with a consumer."""
         topic = self.topic(name)
         for letter in letters:
             self._ranks += 1
@@ -424,13 +424,16 @@ class PlainModel:
                     self._arrive(place, Entry(replace(letter, delay_ms=0), self._ranks, due_ms, topic=name))
 
     def retain(self, name: str, letter: Letter) -> None:
-        """It takes the place of the one before; nothing takes it, where there is no body."""
+        """Replace the retained message of a topic. A letter without a body deletes it."""
         self.topics[name].retained = letter if letter.size >= 0 else None
 
     # ------------------------------------------------------------------ topics again
 
     def existing(self, topic: Topic, *, for_reader: bool) -> list[Sent]:
-        """What can be read again: it is retained, or a subscription needs it, for a cursor a durable one."""
+        """Return the messages that can be read again: retained ones, and those that a subscription needs.
+
+        for_reader: any subscription counts; False, for a cursor: only durable ones.
+        """
         needed = {
             entry.letter.number
             for place in topic.places.values()
@@ -441,7 +444,7 @@ class PlainModel:
         return [sent for sent in topic.sent if sent.is_retained or sent.letter.number in needed]
 
     def keep_newest(self, topic: Topic, count: int) -> None:
-        """No more than so many are retained now; what nobody needs besides is gone for ever, once it is due."""
+        """Retain only the newest messages. Older ones are gone once they are due and nobody needs them."""
         retained = [sent for sent in topic.sent if sent.is_retained]
         for sent in retained[: len(retained) - count]:
             sent.is_retained = False
@@ -449,7 +452,7 @@ class PlainModel:
         topic.sent = [sent for sent in topic.sent if sent in needed or sent.due_ms > self.now_ms]
 
     def seek(self, topic: Topic, place: Place, chosen: Iterable[Sent], priority: int | None) -> None:
-        """What is chosen, and nothing else of that priority, or of any, is pending, as if it was never delivered."""
+        """Move a cursor: only the chosen messages of a priority are pending, as if never delivered. None: of all."""
         left = [
             entry
             for entry in place.entries
@@ -463,7 +466,7 @@ class PlainModel:
         self.begin(topic, place, chosen)
 
     def begin(self, topic: Topic, place: Place, chosen: Iterable[Sent]) -> None:
-        """They are pending there in their old places."""
+        """Let a reader begin: the chosen messages are pending there, in their old order."""
         for sent in chosen:
             if SELECTORS[place.selector](sent.letter.kind):
                 letter = replace(sent.letter, delay_ms=0)
@@ -493,7 +496,7 @@ class PlainModel:
             place.counts["acknowledged"] += 1
 
     def give_back(self, place: Place, entries: Iterable[Entry], delay_ms: int | None) -> None:
-        """One more attempt failed. delay_ms: at least so long; None: at once, for nothing failed."""
+        """Give entries back after a failed attempt. delay_ms: the least delay; None: at once, by a close."""
         for entry in entries:
             self._let_go(entry)
             entry.attempts, entry.is_counted = max(entry.tried, entry.attempts, 1), True
@@ -504,7 +507,7 @@ class PlainModel:
                 entry.back_ms = self.now_ms + wait_ms if wait_ms else 0
 
     def release(self, place: Place, entries: Iterable[Entry]) -> None:
-        """Nobody tried them. What was written of it at the hand-out is taken back, though never below one."""
+        """Give entries back untried. The attempt that a hand-out has recorded is taken back, but never below 1."""
         for entry in entries:
             self._let_go(entry)
             entry.attempts = max(entry.tried - 1, 1) if entry.is_counted else entry.attempts
@@ -512,7 +515,7 @@ class PlainModel:
             place.counts["redelivered"] += 1
 
     def reject(self, place: Place, entries: Iterable[Entry], reason: str) -> None:
-        """Dead letters now; of what nobody keeps those for, and of dead letters themselves, nothing is left."""
+        """Make dead letters of entries at once. Without a dead-letter queue, and in one, they are gone."""
         self._ranks += 1
         for entry in entries:
             self._let_go(entry)
@@ -543,7 +546,7 @@ class PlainModel:
             self.forget(place)
 
     def forget(self, place: Place) -> None:
-        """A subscription ends."""
+        """End a subscription."""
         for topic in self.topics.values():
             topic.places = {key: found for key, found in topic.places.items() if found is not place}
         for places in self.patterns.values():
@@ -553,7 +556,7 @@ class PlainModel:
     # ------------------------------------------------------------------ transactions
 
     def hold(self, branch: Branch, entries: Iterable[Entry]) -> None:
-        """They are acknowledged with the commit; until then they count for their consumer."""
+        """Acknowledge entries in a transaction. Until its commit they count for the credit of their consumer."""
         for entry in entries:
             assert entry.reader is not None
             entry.reader.held.remove(entry)
@@ -561,7 +564,7 @@ class PlainModel:
             branch.acked.append(entry)
 
     def reject_in(self, branch: Branch, place: Place, entries: Iterable[Entry], reason: str) -> None:
-        """They are dead letters with the commit; where those go is there at once."""
+        """Reject entries in a transaction. The dead-letter queue is made at once; they go there with the commit."""
         entries = list(entries)
         branch.rejected += [Rejected(place, entry, reason, entry.tried) for entry in entries]
         if place.rule.dead_letters is not None and entries:
@@ -603,7 +606,7 @@ class PlainModel:
     # ------------------------------------------------------------------ many at once
 
     def pending(self, place: Place, selector: str | None = None) -> list[Entry]:
-        """What is there and in nobody's hands, whatever it waits for."""
+        """Return the entries that neither a consumer nor a transaction holds, due or not."""
         return [entry for entry in place.entries if not entry.is_in_hands and SELECTORS[selector](entry.letter.kind)]
 
     def remove(self, place: Place, entries: Iterable[Entry]) -> None:
@@ -611,7 +614,7 @@ class PlainModel:
             place.entries.remove(entry)
 
     def move(self, source: Place, target: Place, entries: list[Entry]) -> None:
-        """They come anew to where they go; what they wait for by themselves they go on waiting for."""
+        """Move entries to another queue. They arrive there anew; the delay of their send continues."""
         self.remove(source, entries)
         own = (replace(entry.letter, id=_own_id(entry.letter)) for entry in entries)
         letters = [
@@ -624,7 +627,7 @@ class PlainModel:
     # ------------------------------------------------------------------ what happens by itself
 
     def let_dead_leave(self) -> None:
-        """They have, as soon as background work was done."""
+        """Let entries leave after their last attempt, as background work does."""
         self._ranks += 1
         for place in list(self.places()):
             for entry in self.pending(place):
@@ -632,7 +635,7 @@ class PlainModel:
                     self._bury(place, entry, "max_attempts")
 
     def let_expired_leave(self) -> None:
-        """They have, once time has passed and background work was done: those of topics when nobody holds them."""
+        """Let expired entries leave, as background work does. Those of topics leave when nobody holds them."""
         self._ranks += 1
         for topic in self.topics.values():
             held = self.held_of(topic)
@@ -658,7 +661,7 @@ class PlainModel:
     # ------------------------------------------------------------------ the end of a process
 
     def close_store(self) -> None:
-        """A clean end: what was in hands comes back, and counts."""
+        """Close and reopen the store. Held messages come back, each as a failed attempt."""
         for branch in list(self.open):
             self.end(branch, commits=False)
         for place in list(self.places()):
@@ -670,7 +673,7 @@ class PlainModel:
                 entry.is_counted = entry.attempts > 0
 
     def crash(self, *, is_power_cut: bool) -> None:
-        """Everybody who held something is gone, and what they did not confirm never was."""
+        """Reopen the store after a crash. Consumers and open transactions are gone with what they held."""
         self.open.clear()
         self._reopen()
         for place in self.places():
@@ -699,7 +702,7 @@ class PlainModel:
 
 
 def own_id(number: int) -> str | None:
-    """Some messages bring an id of their own."""
+    """Return the id that a message brings itself, as every fourth does."""
     return f"own-{number}" if number % 4 == 0 else None
 
 
