@@ -121,7 +121,7 @@ FACADES = {
     "core.model.delivery.Delivery": ("ack", "nack", "reject", "extend"),
     # What overrides a facade's method is one itself, and the other way round.
     "core.model.delivery.AbstractConsumer": ("ack", "nack", "release", "reject", "extend"),
-    "planning.player.PlayedConsumer": ("ack", "nack", "release", "reject", "extend"),
+    "planning.played_consumer.PlayedConsumer": ("ack", "nack", "release", "reject", "extend"),
     "transactions.transaction.Transaction": ("prepare",),
     "memory_forebay.MemoryForebay": ("advance",),
     "forebay.Forebay": ("queue", "topic", "resize", "explain", "close"),

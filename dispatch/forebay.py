@@ -372,10 +372,10 @@ def _warn_of_unclosed(what: str) -> None:
 
 
 def engine_on_disk(disk: Disk, clock: Clock, settings: Settings, on_progress: OnProgress = tell_nobody) -> Engine:
-    """Open a store on a disk that is not a directory of the system: no lock, no index on disk, no status, no own
-    archive.
+    """Open a store on a disk that is not a directory of the system.
 
-    So each open replays the whole journal, and the caller must make sure that it is the only one.
+    It has no lock, no index on disk, no status and no archive of its own. So each open replays the whole journal, and
+    the caller must make sure that it is the only owner.
     """
     _import_what_is_used_later()
 
@@ -396,15 +396,17 @@ def open_forebay(
 ) -> Forebay:
     """Open a directory, make it if it does not exist, and recover what a crash left.
 
-    fields: fields of Settings, which override those of settings. Raises SettingsError, StoreLocked, JournalCorrupt
-        (nothing has changed), TooManyFiles (call again), StoreFailed.
-    clock: replaces the time of the machine. disk: where the files are, in the place of a directory; then nothing locks
-        it, so the host must make sure that it is the only owner; the index is in RAM, so each open replays the whole
-        journal; and there is no status file, no `archive_directory`, and neither Spark nor the command line reads it.
+    fields: fields of Settings, which override those of settings.
+    clock: replaces the time of the machine.
+    disk: has the files, in the place of a directory. Nothing locks it, so the host must make sure that it is the only
+        owner. The index is in RAM, so each open replays the whole journal. There is no status file and no
+        `archive_directory`, and neither Spark nor the command line reads it.
     on_progress(done_bytes, total_bytes): called in this thread while the journal is replayed, first with none done and
-    then after each data log; after a kill without an index, this is the part that takes seconds. The total begins anew
-    if the whole journal must be replayed after all. If on_progress raises, the open ends with that error, and the next
-    open begins anew.
+        then after each data log. After a kill without an index, the replay is what takes seconds. The total begins anew
+        if the whole journal must be replayed after all. If on_progress raises, the open ends with that error, and the
+        next open begins anew.
+
+    Raises SettingsError, StoreLocked, JournalCorrupt (nothing has changed), TooManyFiles (call again), StoreFailed.
 
         forebay.open("data", on_progress=lambda done, total: print(f"{done >> 20} of {total >> 20} MiB"))
     """

@@ -49,8 +49,8 @@ JOIN_POLL_SECONDS: Final = 0.025
 class Queue(Sender):
     """A queue, made by `Forebay.queue`. Thread-safe. It takes 80 bytes, and making it again costs nothing.
 
-    If the queue was closed because nobody used it, or deleted, the object takes 384 bytes until it is used again, which
-    are charged. Hosts with thousands of queues under a small limit should ask for a Queue when they need it.
+    While the queue is closed because nobody uses it, or deleted, the object takes 384 bytes, which are charged. Hosts
+    with thousands of queues under a small limit should ask for a Queue when they need it.
     """
 
     __slots__ = ("_parts",)
@@ -148,9 +148,9 @@ class Queue(Sender):
     def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
 
-        So it never comes again, even if your process dies while it works on it. To acknowledge when the work is done,
-        or to take more than a few messages, use `subscribe`: each get makes a consumer of its own and closes it. If the
-        call is interrupted before the ack, the message goes back.
+        The message never comes again, even if your process dies while it works on it. To acknowledge when the work is
+        done, or to take more than a few messages, use `subscribe`: each get makes a consumer of its own and closes it.
+        If the call is interrupted before the ack, the message goes back.
 
         Args:
             timeout: Seconds to wait for a message; None: for ever.
@@ -198,11 +198,11 @@ class Queue(Sender):
     def browse(self, selector: str | None = None) -> Generator[Message, None, None]:
         """Yield every pending message that matches, in order, with its id. Messages in flight are pending too.
 
-        Messages that are pending throughout come exactly once; others that come or go meanwhile may come or not. It
-        reads the journal as it goes, up to 512 messages or 1 MiB at a time, which stay charged until the next ones; so
-        RAM does not grow with the queue. With a selector, blocks without a match are not read, once a selector with the
-        same headers was used. A message that can't be read is skipped and logged. SelectorError, SettingsError; Closed,
-        also during the iteration.
+        A message that is pending throughout comes exactly once. One that comes or goes meanwhile may come or not. It
+        reads the journal as it goes, up to 512 messages or 1 MiB at a time. These stay charged until the next ones are
+        read, so RAM does not grow with the queue. With a selector, blocks without a match are not read, once a selector
+        with the same headers was used. A message that can't be read is skipped and logged. SelectorError,
+        SettingsError; Closed, also during the iteration.
         """
         chosen = compiled(selector)
         self._parts.monitor.raise_if_closed()
@@ -283,7 +283,7 @@ class Queue(Sender):
         """
         with self._parts.queues.held_open(self._queue_state, is_to_go=True) as queue:
             self._parts.queue_admin.delete(queue)
-        self._bind(queue)  # bind it, so that it stays deleted here; for a closed queue nobody else knows who deleted it
+        self._bind(queue)  # to the deleted state: a closed queue was opened for this, and the old state could reopen it
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait, and callbacks are not called. Sends, acks and nacks go on.
@@ -306,8 +306,8 @@ class Queue(Sender):
     def depth(self) -> int:
         """Number of messages that are not acknowledged, including those in flight. O(1).
 
-        It is the number at this moment. In the background, dead letters arrive and leave, even right after an open, and
-        expired messages are removed. A browser that began earlier or begins later may count another number.
+        It is the number at this moment. Background work changes it too: dead letters arrive and leave, even right after
+        an open, and expired messages are removed. So a browse may count another number.
         """
         with self._parts.monitor.lock:
             return self.for_report.depth

@@ -195,8 +195,8 @@ class Topic(Sender):
         except StoreFull as full:
             if message.body or full.limit != "memory_limit":
                 raise
-        # A deletion must not fail for want of memory for a transaction. After a crash between the two, the caller
-        # repeats both.
+        # An empty message deletes the retained one, which must not fail for want of memory for a transaction. So the
+        # deletion is a record of its own. After a crash between deletion and send, the caller repeats both.
         if not self._make_pipeline().is_known(batch):
             self._parts.retained_messages.delete(retained_name(self._topic.number, key))
         return self._send_batch(batch)

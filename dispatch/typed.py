@@ -1,7 +1,7 @@
 """Queues and topics of values: a codec translates between a host's values and the bytes of messages.
 
-Each object here wraps another one (`queue`, `topic`, `consumer`, `delivery`), which does the work and has everything
-that is not here. So hosts without a codec pay nothing.
+Each object here wraps another one (`queue`, `topic`, `consumer`, `delivery`), which does the work and also has the
+methods that need no codec. So hosts without a codec pay nothing.
 """
 
 from __future__ import annotations

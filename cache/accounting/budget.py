@@ -28,7 +28,7 @@ class ShareStatistics:
     only the reserve had room.
     """
     share_bytes: int
-    """Most that they may hold, apart from references of 384 bytes that progress needs."""
+    """Most that they may hold, apart from references that progress needs (OVERHEAD_BYTES each)."""
     reserve_bytes: int
     """The part of the limit that is kept for them."""
 

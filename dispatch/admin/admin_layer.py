@@ -70,49 +70,60 @@ def make_admin_layer(
     random_bytes: Callable[[int], bytes],
 ) -> AdminLayer:
     """Make all owners. directory: has the parts that they use."""
-    monitor, confirmer, queues = core.monitor, core.confirmer, core.destinations.queues
-    removals = core.removals
-    browsers = Browsers(
-        monitor=monitor,
+    browsers = _make_browsers(core, budget)
+    recovery = _make_recovery(core, directory, topics)
+    queue_admin = _make_queue_admin(core, directory, transactions)
+    return AdminLayer(
+        browsers=browsers,
+        mover=_make_mover(core, directory, browsers, dead_lettering.transfer),
+        dead_letter_recovery=recovery,
+        dead_letters=_make_dead_letters(core, browsers, dead_lettering.writer, recovery, wake_housekeeper),
+        expiry_sweeper=_make_expiry_sweeper(core, directory, browsers, dead_lettering.writer),
+        queue_admin=queue_admin,
+        temporaries=_make_temporaries(core, directory, topics, queue_admin, topic_admin, random_bytes),
+        inactive=_make_inactive(core, topics, queue_admin, topic_admin, transactions),
+        idle=IdleDestinations(core.monitor, core.destinations.queues, topics, transactions),
+    )
+
+
+def _make_browsers(core: CoreOwners, budget: Budget) -> Browsers:
+    return Browsers(
+        monitor=core.monitor,
         watermarks=core.watermarks,
         budget=budget,
         reclaim=core.watermarks.reclaim,
         is_expired=core.timed.is_expired,
         holder=budget.holder(holder_names.BROWSERS),
         reading=budget.holders[holder_names.READ_BUFFERS],
-        current=queues.for_report,
+        current=core.destinations.queues.for_report,
     )
-    transfer, writer = dead_lettering.transfer, dead_lettering.writer
-    recovery = _make_recovery(core, directory, topics)
-    queue_admin = QueueAdmin(
-        monitor=monitor,
+
+
+def _make_queue_admin(core: CoreOwners, directory: DirectoryStore, transactions: TransactionRegistry) -> QueueAdmin:
+    return QueueAdmin(
+        monitor=core.monitor,
         message_store=directory.message_store,
         writer=directory.destination_writer,
-        confirmer=confirmer,
-        queues=queues,
-        removals=removals,
+        confirmer=core.confirmer,
+        queues=core.destinations.queues,
+        removals=core.removals,
         transactions=transactions,
     )
-    return AdminLayer(
+
+
+def _make_expiry_sweeper(
+    core: CoreOwners, directory: DirectoryStore, browsers: Browsers, writer: DeadLetterWriter
+) -> ExpirySweeper:
+    return ExpirySweeper(
+        monitor=core.monitor,
+        message_store=directory.message_store,
+        branches=directory.branches,
+        now_ms=directory.steady_clock.now_ms,
+        timed=core.timed,
+        removals=core.removals,
         browsers=browsers,
-        mover=_make_mover(core, directory, browsers, transfer),
-        dead_letter_recovery=recovery,
-        dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_housekeeper),
-        expiry_sweeper=ExpirySweeper(
-            monitor=monitor,
-            message_store=directory.message_store,
-            branches=directory.branches,
-            now_ms=directory.steady_clock.now_ms,
-            timed=core.timed,
-            removals=removals,
-            browsers=browsers,
-            writer=writer,
-            policies=core.policies,
-        ),
-        queue_admin=queue_admin,
-        temporaries=_make_temporaries(core, directory, topics, queue_admin, topic_admin, random_bytes),
-        inactive=_make_inactive(core, topics, queue_admin, topic_admin, transactions),
-        idle=IdleDestinations(monitor, queues, topics, transactions),
+        writer=writer,
+        policies=core.policies,
     )
 
 

@@ -1,15 +1,15 @@
 """Browsers: walks over the pending messages of a queue, at any depth, which change nothing.
 
 A walk goes priority by priority, highest first, up to the messages that existed when it began. Within a priority,
-persistent and non-persistent messages come in order of arrival. Each load is a part of one block, chosen under the
-state lock and read outside it; messages that are in RAM already are not read again. Messages that are pending
-throughout a walk are met exactly once, because a message keeps its sequence; those that come or go meanwhile may be met
-or not. With a selector, a walk skips blocks by their fingerprints, as a consumer's scan does, and makes missing
+persistent and non-persistent messages come in order of arrival. Each load is a part of one block. It is chosen under
+the state lock and read outside it. Messages that are in RAM already are not read again. A walk meets each message that
+is pending throughout exactly once, because a message keeps its sequence. It may meet messages that come or go
+meanwhile. With a selector, a walk skips blocks by their fingerprints, as a consumer's scan does, and makes missing
 fingerprints.
 
-One load at a time is in RAM, charged to the holder "browsers" from before its read until the next load. If memory is
-short, loads are smaller, down to one message, which is read into the caller's own memory like the body of a lazy
-delivery.
+One load at a time is in RAM. The holder "browsers" is charged for it from before its read until the next load. If
+memory is short, loads are smaller, down to one message. That one is read into the caller's own memory, like the body of
+a lazy delivery.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ..core.destinations.queue_state import QueueState
 from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
 from ..core.model.delivery import is_lazy, message_of
-from ..core.model.destination import LaneState
+from ..core.model.destination import LaneState, TargetList
 from ..core.model.matching import SelectorMatcher
 from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.monitor import Monitor
@@ -139,22 +139,15 @@ class Browsers:
         begins: dict[LaneState, int] = {lane: 0 for lane in (persistent, non_persistent) if lane is not None}
         while True:
             with self._monitor.lock, self._monitor.all_or_broken:
-                for lane in list(begins):
-                    run = lane.pending_lane.pending_run(begins[lane], 1)
-                    if run is None or run[0] >= ends[lane]:
-                        del begins[lane]
-                    else:
-                        begins[lane] = run[0]
+                _begin_at_pending(begins, ends)
                 if not begins:
                     return
                 lane, end = next(iter(begins)), BEHIND_ALL
                 if persistent in begins and non_persistent in begins:
-                    lane, end = persistent, non_persistent.non_persistent_lane.next_persistent(begins[non_persistent])
+                    messages = non_persistent.non_persistent_lane
+                    lane, end = persistent, messages.next_persistent(begins[non_persistent])
                     if begins[persistent] >= end:
-                        lane, end = (
-                            non_persistent,
-                            non_persistent.non_persistent_lane.next_non_persistent(begins[persistent]),
-                        )
+                        lane, end = non_persistent, messages.next_non_persistent(begins[persistent])
                 end = min(end, ends[lane])
             yield lane, begins[lane], end
             begins[lane] = end
@@ -277,32 +270,28 @@ class Browsers:
         number = lane.pending_lane.number
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
-        first, last = runs[0][0], runs[-1][1]
         for target in lane.destination.lists_over(lane):
-            if target.direct and target.direct[-1][0] >= first:
-                at = bisect_left(target.direct, first, key=_sequence)
-                for message in islice(target.direct, at, at + BLOCK_MESSAGES):
-                    if message[0] <= last and message[2] is not None:
-                        found[message[0]] = message
+            _add_direct(target, runs[0][0], runs[-1][1], found)
             if target.load is not None:
                 loading.append(target.load.held)
         caches = [cache for cache in lane.caches if cache.has(number)]
         in_flight = lane.deliveries
+        sequences: list[int] = []
         if caches or in_flight or loading:
-            for low, high in runs:
-                for sequence in range(low, high + 1):
-                    delivery = in_flight.get(sequence)
-                    if delivery is not None and not is_lazy(delivery):
-                        found[sequence] = message_of(delivery)
-                    for cache in caches:
-                        cached = cache.peek(number, sequence)
-                        if cached is not None:
-                            found[sequence] = cached
-                            cache.served += 1
-                    for held in loading:
-                        loaded = held.get(sequence)
-                        if loaded is not None and loaded[2] is not None:
-                            found[sequence] = loaded
+            sequences = [sequence for low, high in runs for sequence in range(low, high + 1)]
+        for sequence in sequences:
+            delivery = in_flight.get(sequence)
+            if delivery is not None and not is_lazy(delivery):
+                found[sequence] = message_of(delivery)
+            for cache in caches:
+                cached = cache.peek(number, sequence)
+                if cached is not None:
+                    found[sequence] = cached
+                    cache.served += 1
+            for held in loading:
+                loaded = held.get(sequence)
+                if loaded is not None and loaded[2] is not None:
+                    found[sequence] = loaded
         return [found[sequence] for sequence in sorted(found) if lane.pending_lane.is_pending(sequence)]
 
     def _read(self, lane: LaneState, load: _Load) -> int:
@@ -350,6 +339,25 @@ class Browsers:
         """Release the charges of ended loads. Requires: the lock."""
         while self._given_back:
             self._holder.release(self._given_back.popleft())
+
+
+def _begin_at_pending(begins: dict[LaneState, int], ends: dict[LaneState, int]) -> None:
+    """Let each lane begin at its next pending message, and drop lanes without one before their end."""
+    for lane in list(begins):
+        run = lane.pending_lane.pending_run(begins[lane], 1)
+        if run is None or run[0] >= ends[lane]:
+            del begins[lane]
+        else:
+            begins[lane] = run[0]
+
+
+def _add_direct(target: TargetList, first: int, last: int, found: dict[int, StoredMessage]) -> None:
+    """Add the direct messages of a list between two sequences of one block."""
+    if target.direct and target.direct[-1][0] >= first:
+        at = bisect_left(target.direct, first, key=_sequence)
+        for message in islice(target.direct, at, at + BLOCK_MESSAGES):
+            if message[0] <= last and message[2] is not None:
+                found[message[0]] = message
 
 
 def _pass_over(lane: LaneState, sequence: int, problem: str) -> None:

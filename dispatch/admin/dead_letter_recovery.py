@@ -1,7 +1,7 @@
 """DeadLetterRecovery: after an open, find messages that a previous process has delivered for the last time.
 
-After a kill, any pending message may have been handed out for the first time, which no record says. Counts of messages
-that had been acknowledged before the kill are forgotten in the background.
+No record says that a message was handed out for the first time. So after a kill, any pending message may have been.
+Counts of messages that were acknowledged before the kill are forgotten in the background.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class DeadLetterRecovery:
         policies: Policies,
         waiting: dict[LaneState, None],
     ) -> None:
-        """subscribers: what the store has of each subscription.
-        waiting: this object adds the lanes that have dead letters.
+        """subscribers: the rows of all subscriptions.
+        waiting: gets the lanes that have dead letters.
         """
         self._branches = branches
         self._delivery_count_table = delivery_count_table
@@ -54,9 +54,10 @@ class DeadLetterRecovery:
     def recover(self, *, was_killed: bool) -> None:
         """Take over the delivery counts of the previous process. Requires: the lock.
 
-        was_killed: no record says which messages that process handed out for the first time, so any pending message may
-            be among them. From now on, handing out such a message is recorded at once. O(lanes + runs of returned
-            messages); reads no block.
+        was_killed: any pending message may have been handed out before. From now on, the first delivery of such a
+            message is recorded at once.
+
+        O(lanes + runs of returned messages). Reads no block.
         """
         counts = self._delivery_count_table
         for pending_lane in self._recorded_lanes() if was_killed else ():

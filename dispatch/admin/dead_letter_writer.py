@@ -31,8 +31,8 @@ BATCH_MESSAGES: Final = 256
 class DeadLetterWriter:
     """Moves messages to dead-letter queues, or removes messages that have none.
 
-    The state lock guards it but for `batch_messages`, which whoever moves dead letters may read and set without it: it
-    only decides how large the next batches are.
+    The state lock guards it. `batch_messages` alone may be read and set without the lock: it only decides how large the
+    next batches are.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class DeadLetterWriter:
         self._removals = removals
         self._queues = queues
         self._transfer = transfer
-        # Falls when there is little space, because a small batch may still fit.
+        # Messages of a batch. The number falls when there is little disk space, because a small batch may still fit.
         self.batch_messages = BATCH_MESSAGES
 
     def discard(self, lane: LaneState, first: int, last: int) -> None:

@@ -120,7 +120,7 @@ class ExpirySweeper:
 
     def _remove(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> int:
         """Acknowledge expired messages that are not in flight; lists and caches forget them. Requires: the lock."""
-        lanes = lane.all_receiving_lanes()  # each counts the expired messages
+        lanes = lane.all_receiving_lanes()  # each has its own count of expired messages
         gone = SequenceSet()
         depths = [_depth(each) for each in lanes]
         try:
@@ -136,7 +136,7 @@ class ExpirySweeper:
     def free_messages(self, lanes: Sequence[LaneState], runs: Sequence[tuple[int, int]]) -> SequenceSet:
         """Return the messages of the runs that are published, not in flight, and not in an undecided transaction.
 
-        lanes: a lane and all that receive its messages, that lane first.
+        lanes: first the lane that has the runs, then the lanes that receive its messages.
         """
         free = SequenceSet()
         for first, last in runs:

@@ -24,8 +24,8 @@ from .queue_admin import QueueAdmin
 DestinationT = TypeVar("DestinationT", bound=NamedDestinationState)
 
 LOOKS: Final = 10
-"""Looks within the shortest `inactive_seconds`. So a deletion is late by at most a tenth of that time, or
-by LOOK_SECONDS_MIN if that is more.
+"""Looks within the shortest `inactive_seconds`. A deletion is late by at most a tenth of that time, or by
+LOOK_SECONDS_MIN if that is more.
 """
 LOOK_SECONDS_MIN: Final = 0.5
 

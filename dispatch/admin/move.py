@@ -1,8 +1,8 @@
 """Mover: move messages from one queue to another; after any crash each is in exactly one of them.
 
-A walk brings the messages in order, a part of a block at a time, and each batch moves with one commit record. With that
-record the messages in the new queue take effect and those in the old one are gone. Messages in flight, or in an
-undecided transaction, stay.
+A walk brings the messages in order, a part of a block at a time. Each batch moves with one commit record. That record
+makes the messages count in the new queue, and removes them from the old one. Messages in flight, or in an undecided
+transaction, stay.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Mover:
     def _move_admitted(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> tuple[int, int]:
         """Move as many messages of a batch as the new queue has room for; return (considered, moved).
 
-        Those that are not free stay, so they need no room, and nothing waits for them.
+        Messages that are not free stay, so they need no room in the new queue.
         """
-        limits = to.limits  # a deletion meanwhile takes them from the queue, and ends their waits
+        limits = to.limits  # read once: a deletion of the queue takes them from it, and ends waits for their room
         if limits is None:
             return len(batch), self._move_batch(lane, to, batch)
         free = self._free_of(lane, batch)
@@ -126,7 +126,7 @@ class Mover:
         return len(free)
 
     def _free_of(self, lane: LaneState, batch: list[StoredMessage]) -> list[StoredMessage]:
-        """Return the messages of a batch that are free now: the others stay."""
+        """Return the messages of a batch that are free now."""
         with self._monitor.lock, self._monitor.while_open:
             free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             return [message for message in batch if message[0] in free]
@@ -143,7 +143,7 @@ class Mover:
         return lane.pending_lane.times_of(sequence).left(self._now_ms())
 
     def _move_non_persistent(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
-        """Move non-persistent messages one by one: no crash can leave half of a batch, because it leaves nothing."""
+        """Move non-persistent messages one by one. A crash leaves none of them, so it leaves no half of a batch."""
         priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority]
         if target is None:

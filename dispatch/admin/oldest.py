@@ -68,7 +68,7 @@ class OldestMessages:
         if not lane.pending_lane.pending_messages:
             return None
         before = self._heads.get(lane, (0, 0))
-        run = lane.pending_lane.pending_run(before[0], 1)  # a message that is gone never comes back
+        run = lane.pending_lane.pending_run(before[0], 1)  # no earlier message becomes pending again
         if run is None:
             return None
         if run[0] == before[0] and before[1]:
@@ -94,4 +94,4 @@ def _sent_ms(region: Region) -> int:
     try:
         return sent_at(region.file, region.salt, extent.offset, messages)
     except (OSError, RecordDamaged):
-        return 0  # deleted meanwhile, or damaged: a consumer that takes the message finds out
+        return 0  # the data log was deleted meanwhile, or the record is damaged: a take of the message says so

@@ -1,7 +1,7 @@
-"""Quarantine: record messages as lost that lists skipped because they do not verify.
+"""Quarantine: record unreadable messages as lost, so that their data logs can be deleted.
 
-Then their data logs can be freed. After a crash, such a message is unchanged and is met again, or it is acknowledged
-and in the quarantine.
+Lists skip a message whose bytes do not verify, and leave it here. After a crash the message is either pending as
+before, and a list meets it again, or it is acknowledged and its bytes are in the quarantine.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class LaneTransfer:
                 branch.acknowledge(lane.pending_lane.number, first, last)
             writer.commit(branch, {position: lengths for position, lengths, _ in written})
         except ForebayError:
-            with suppress(ForebayError):  # a crash would leave the same
+            with suppress(ForebayError):  # without the record, recovery rolls the branch back
                 writer.rollback(branch)
             self._branches.forget(branch.number)
             raise

@@ -129,25 +129,31 @@ def run_take(arguments: Namespace, streams: Streams) -> int:
         raise SettingsError(f"n={limit} must be at most {TAKEN_MAX:,}")
     with _opened(only_store(arguments.directory), arguments, streams) as bay:
         queue = known_queue(bay, arguments.queue)
-        taken = 0
         with queue.subscribe(selector=arguments.selector, prefetch=limit) as consumer:
-            held: list[Delivery] = []
-            try:
-                while taken < limit and (deliveries := _next(bay, consumer, min(limit - taken, BATCH))):
-                    taken += len(deliveries)
-                    held += deliveries
-                    for delivery in deliveries:
-                        _print_delivery(delivered_message(delivery), arguments, streams)
-                    if arguments.ack:
-                        streams.flush()  # what nobody could read is not done with
-                        consumer.ack(deliveries)
-                        held.clear()
-            finally:
-                if held:
-                    consumer.release(held)
+            taken = _take_and_print(bay, consumer, limit, arguments, streams)
     if not taken:
         streams.remark(f"nothing to take in {printable(arguments.queue)}")
     return 0 if taken else 1
+
+
+def _take_and_print(bay: Forebay, consumer: Consumer, limit: int, arguments: Namespace, streams: Streams) -> int:
+    """Print up to so many messages; return how many. Messages that were not acknowledged go back to the queue."""
+    taken = 0
+    held: list[Delivery] = []
+    try:
+        while taken < limit and (deliveries := _next(bay, consumer, min(limit - taken, BATCH))):
+            taken += len(deliveries)
+            held += deliveries
+            for delivery in deliveries:
+                _print_delivery(delivered_message(delivery), arguments, streams)
+            if arguments.ack:
+                streams.flush()  # a message that nobody could read is not acknowledged
+                consumer.ack(deliveries)
+                held.clear()
+    finally:
+        if held:
+            consumer.release(held)
+    return taken
 
 
 def _next(bay: Forebay, consumer: Consumer, most: int) -> list[Delivery]:

@@ -16,8 +16,8 @@ SECONDS_MAX: Final = 1_000_000_000
 AT_ONCE: Final[Any] = float(0)
 """The timeout of a take that does not wait: 0.0.
 
-It is compared by identity first. A timeout that only equals 0 may be no number of seconds, such as False. Compiled code
-would make an object of a literal, or of anything that is declared as float, anew at each use.
+Takes compare their timeout with it by identity first, because a value that only equals 0 may be no number of seconds,
+such as False. It is declared as Any: compiled code would make a new object of a float at each use.
 """
 
 

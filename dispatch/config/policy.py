@@ -1,8 +1,8 @@
 """DestinationPolicy: settings for destinations whose names match a pattern, and how names are matched.
 
-A pattern is a destination's name in words separated by ".", where "*" stands for any one word and ">", as the last
-word, for the rest, which may be nothing. Of the patterns that match a name the most specific one decides alone:
-policies are not mixed. Nothing here is written to disk.
+A pattern is a destination's name in words separated by ".". In it "*" stands for any one word, and ">" as the last
+word for the rest, which may be nothing. Of the patterns that match a name the most specific one decides alone: policies
+are not mixed. Nothing here is written to disk.
 """
 
 from __future__ import annotations

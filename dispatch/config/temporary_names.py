@@ -1,7 +1,7 @@
 """Names of temporary destinations: generated, impossible to guess, and of a form that no other destination gets.
 
-A sender that uses the name of a deleted temporary destination wants the client that made it, not a new queue that
-nobody reads. So such a name is refused if it does not exist, and no destination is made for it.
+A sender that uses such a name wants to reach the client that made the destination, not a new queue that nobody reads.
+So the name of a temporary destination that is gone is refused, and no destination is made for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""AutoLimit: the task that lets `memory_limit="auto"` follow the machine, by the rule in automatic_limit.py."""
+"""AutoLimit: the task that changes the memory limit as the machine's free memory changes (`memory_limit="auto"`).
+
+cache/process/automatic_limit.py has the rule.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ class AutoLimit:
         return self._resizing.follow(wanted_bytes) if wanted_bytes != limit_bytes else 0
 
     def _floor_bytes(self, figures: MemoryFigures) -> int:
-        """Return the lowest limit that the rule and the settings admit: index cache and reserves need room."""
+        """Return the lowest limit that the rule and the settings admit, with room for index cache and reserves."""
         least_bytes = max(int(self._rule.top_bytes(figures) * FLOOR_SHARE), MEMORY_LIMIT_BYTES_MIN)
         while not self._is_admitted(least_bytes):
             least_bytes += least_bytes // 2

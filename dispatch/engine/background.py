@@ -1,7 +1,7 @@
 """Background work: loading and periodic tasks, as steps that a thread or a caller runs.
 
-All background work is a step, which the host calls if the store has no threads (`background=False`). An error of the
-work does not end a thread; a failure of the store does, and the next call of the host raises that failure.
+All background work is a step, which the host calls if the store has no threads (`background=False`). A thread goes on
+after an error of its work. A failure of the store ends the threads, and the next call of the host raises that failure.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class BackgroundRequests:
     def take_cleanup_request(self) -> bool:
         """Return whether anybody has asked for a cleanup since the last call."""
         is_requested = self._wants_cleanup
-        if is_requested:  # no write otherwise: somebody may ask meanwhile
+        if is_requested:  # write False only then: another thread may set the flag between the read and the write
             self._wants_cleanup = False
         return is_requested
 
     def leave_checkpoint(self, message_store: MessageStore) -> bool:
-        """Leave a due checkpoint to the housekeeper. Return False if the caller must make the checkpoint itself.
+        """Leave a due checkpoint to the housekeeper; return whether that was possible.
 
-        That is so if there is no thread, or if the checkpoint can't wait for the thread.
+        False: the caller must make the checkpoint itself, because there is no thread, or because it is urgent.
         """
         if not self.has_threads or message_store.is_checkpoint_urgent:
             return False
@@ -129,11 +129,11 @@ class Background:
         return {} if self._load_task.failing is None else {self._load_task.name: self._load_task.failing}
 
     def forget(self) -> None:
-        """Forget the threads without waiting, because they do not exist in the child of a fork."""
+        """Tell the threads to end, without waiting for them: in the child of a fork they do not exist."""
         self._is_stopping = True
 
     def _until_failed(self, loop: Callable[[], None], on_failure: Callable[[], object]) -> None:
-        """Repeat until the store closes or has failed. The host's next call raises the failure."""
+        """Run a loop until the store is closed or has failed. The host's next call raises the failure."""
         try:
             loop()
         except StoreFailed:

@@ -29,7 +29,7 @@ LISTS_MAX: Final = 256
 
 
 class CurveWatch(ListObserver):
-    """Keeps the live curve of a store. It follows the first lists for which it has memory."""
+    """Keeps the live curve of a store. It follows lists in the order in which they begin, while it has memory."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ def _mean_charge(target: TargetList, otherwise: float) -> float:
 
 
 def _waiting_messages(target: TargetList, charge: float) -> float:
-    """Estimate how many of the existing messages the list will still deliver, from its past matches. O(1)."""
+    """Estimate how many of the present messages the list will still deliver, from its past matches. O(1)."""
     lane = target.lane
     if not target.needs_claims and target.selector_group.selector is None:
         return max(lane.free_messages, 0)

@@ -1,4 +1,4 @@
-"""The engine of one open directory: has the parts made layer by layer, and opens and closes them in order.
+"""The engine of one open directory: it has the parts made layer by layer, and opens and closes them in order.
 
 There are three locks, always taken in this order: checkpoint lock (DirectoryStore), sync lock (Journal), state lock
 (Monitor). Callbacks of users are called under none of them.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = LateLogger("forebay.dispatch")
 
 _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
-"""For each live engine, the hook that disables its copy in a forked child."""
+"""For each live engine, the function that disables its copy in a forked child."""
 
 
 def _make_layers(
@@ -76,7 +76,7 @@ def _make_layers(
 class Engine:
     """The composition root of one open store. `open_forebay` makes it, and a Forebay holds it.
 
-    Whoever is above the engine gets only some of its parts, as bundles. The layers are for the engine itself.
+    Classes above the engine get bundles of its parts. The layers are for the engine itself.
     """
 
     def __init__(self, settings: Settings, environment: Environment, explaining: ExplainFunctions) -> None:
@@ -123,7 +123,7 @@ class Engine:
         core, topics, admin = layers.core, layers.clients.topic_layer, layers.admin
         lanes = core.owners.destinations.lanes
         with self.monitor.lock:
-            # What is used is opened first, so that the one charge below counts it.
+            # Open destinations that are in use first, so that the one charge below includes them.
             used = lanes.used_at_open(self._directory.branches.prepared)
             for queue in core.queues.restore(used):
                 layers.areas.distribution_chooser.begin_assigning(queue)
@@ -131,13 +131,13 @@ class Engine:
             subscriptions = self._directory.subscriptions
             rows_bytes = subscriptions.rows_charge + self._directory.index.idle.charge_bytes
             core.overhead.restore(self._open_destinations.count_destinations(), subscriptions.count, rows_bytes)
-            # A retention that begins asks for room, so all that is there must be charged.
+            # A retention that begins asks for room, so everything that was opened must be charged before.
             topics.retention.apply_all(self._open_destinations.topics())
             for lane in lanes.restore(core.queues.by_number):
                 if lane.pending_lane.pending_messages:
                     core.warmer.begin(lane)
             core.transactions.recover(topics.numbered_lanes.ensure)  # may open lanes that have no messages yet
-            # From here on all lanes are there that the next steps go through.
+            # From here on all lanes are open that the next steps walk over.
             if self._recorder is not None:
                 queues = self._open_destinations.queues()
                 self._recorder.begin(lane for queue in queues for lane in queue.all_lanes())
@@ -146,7 +146,7 @@ class Engine:
             # Delayed messages halt their groups, which only a distribution that assigns by group knows.
             forgotten = layers.redelivery_layer.delayed.restore()
             admin.temporaries.restore()
-        # Deletes as any call does, which takes the lock and syncs: so it comes when all is there, and outside the lock.
+        # A deletion takes the lock and syncs, so it comes after the section, when everything is restored.
         admin.temporaries.delete_released()
         if forgotten:
             logger.warning(
@@ -155,16 +155,15 @@ class Engine:
                 forgotten,
                 event="delays_forgotten",
             )
-        # Last: an open that fails before leaves nothing that a forked child could use.
+        # Last: if the open fails before, a forked child has nothing to disable.
         self._die = partial(Engine.disable_in_child, self)
         _in_child.add(self._die)
 
     def close(self, timeout: float | None = None) -> None:
         """Stop the threads, return the deliveries of consumers, close the store.
 
-        A second call continues or does nothing.
-
-        If the lock is broken, only the journal is right, and nothing in RAM is used any more.
+        A second call continues a close that was interrupted, or does nothing. If the lock is broken, RAM is not used
+        any more: only the journal is right.
         """
         monitor, directory, background = self.monitor, self._directory, self.background_layer.background
         if self._is_ended:
@@ -174,7 +173,7 @@ class Engine:
                 with monitor.lock, monitor.all_or_broken:
                     self._close_all()
         except Exception as error:
-            background.stop(timeout)  # the close releases the directory, so nothing may write there any more
+            background.stop(timeout)  # the caller releases the directory then, so no thread may write there any more
             with suppress(StoreFailed), monitor.lock:
                 directory.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no marker
             raise
@@ -211,14 +210,14 @@ class Engine:
         layers.clients.space.close()
 
     def _close_tmp_storage(self) -> None:
-        """Delete the files of tmp-storage, even after an interruption. The next open deletes files that are left."""
+        """Delete the files of tmp-storage. If that fails, the next open deletes them."""
         try:
             self.layers.store_layer.overflow.close()
         except Exception as error:
             logger.debug("tmp-storage is emptied at the next open: %s", error, event="tmp_storage_left")
 
     def _wake_on_failure(self, _: StoreFailed) -> None:
-        """Wake everybody who waits outside the broken lock, so that each raises the failure.
+        """Wake all threads that wait outside the broken lock, so that each raises the failure.
 
         Requires: the lock.
         """
@@ -244,7 +243,7 @@ class Engine:
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
         message_store, monitor = self._directory.message_store, self.monitor
-        # Check all locks here, because a task that is refused inside would count as failing.
+        # Check all locks here: a task that is refused for a lock of its caller would be reported as failing.
         require_outside(monitor.lock, message_store.sync_lock, message_store.checkpoint_lock)
         monitor.raise_if_closed()
         done = self.background_layer.task_runner.step()
@@ -255,7 +254,7 @@ class Engine:
         return done
 
     def _do_more(self) -> bool:
-        """Do one step of the work that a call of `step` repeats until nothing is left. Return whether there was one."""
+        """Do one step of the work that `step` repeats until nothing is left; return whether there was something."""
         layers, background = self.layers, self.background_layer.background
         return bool(
             layers.admin.dead_letters.step()

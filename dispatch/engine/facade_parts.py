@@ -1,4 +1,7 @@
-"""The parts to which a Forebay, its queues and topics, and event loops pass their calls on."""
+"""Bundles of an open store's parts: for a Forebay, its queues, its topics, and event loops.
+
+These objects check arguments and pass each call on to one of their parts.
+"""
 
 from __future__ import annotations
 

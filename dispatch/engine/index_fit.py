@@ -14,7 +14,7 @@ from ..core.monitor import Monitor
 
 
 class IndexFit:
-    """Changes the sizes step by step: before the index shrinks, it must be written; to grow, it needs free memory."""
+    """Changes the sizes step by step. Before the index shrinks it must be written, and to grow it needs free memory."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class IndexFit:
                 self._reclaim.make_room(0, None)
                 index = budget.holders[holder_names.INDEX]
                 if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
-                    # Until everything fits, acks may need as much as before.
+                    # The guarantee shrinks last: until all blocks fit, acks may need as much as before.
                     if self._index.resize(shares.index_cache_bytes):
                         index.guarantee(shares.index_guaranteed_bytes)
                 elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):

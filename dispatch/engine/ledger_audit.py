@@ -1,4 +1,4 @@
-"""LedgerAudit: compare the budget's ledger with the live objects, by walking all of them. Only tests depend on it."""
+"""LedgerAudit: compare the budget's ledger with the live objects, by walking all of them. Only tests call it."""
 
 from __future__ import annotations
 

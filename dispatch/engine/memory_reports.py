@@ -56,6 +56,7 @@ class MemoryReports:
 
     def _report(self, curve: Curve) -> MemoryReport:
         memory = self._memory
+        memory.budget.approach_target()
         return MemoryReport(
             dataclasses.replace(MemoryStatistics.of(memory.budget), curve=curve),
             memory.overflow.statistics,

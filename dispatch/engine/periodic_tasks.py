@@ -55,9 +55,11 @@ class PeriodicTask:
     def run_if_due(self, now: float, time_ms: int, *, is_due: bool = True, is_closed: Callable[[], bool] = bool) -> int:
         """Do the work if it is due, or if it failed and must be tried again; return how many things were done.
 
-        now: monotonic seconds. time_ms: since 1970. is_closed: whether the store is closed; then a task that ends with
-            Closed was under way meanwhile, and has not failed. StoreFailed is raised, because it ends all background
-            work. Any other error is kept and logged. Requires: no lock.
+        now: monotonic seconds. time_ms: since 1970. is_closed: returns whether the store is closed. If it is, a task
+            that ends with Closed has not failed: the close came while it worked.
+
+        StoreFailed is raised, because it ends all background work. Any other error is kept and logged. Requires: no
+        lock.
         """
         if self.failing is None:
             if not is_due:
@@ -99,7 +101,7 @@ class PeriodicTask:
         return True
 
     def due_at(self, now: float) -> float:
-        """Return when the task is due or tried again next, in monotonic seconds; infinity: no time is known."""
+        """Return when the task is due, or tried again if it fails, in monotonic seconds; infinity: it has no time."""
         return self.next_at(inf)
 
     def next_at(self, at: float) -> float:

@@ -1,7 +1,7 @@
 """Reports: what metrics and the status say about a store, gathered from its owners.
 
-A report reads no disk and changes nothing but the live curve, which it brings up to date. It holds the lock for at most
-some hundred destinations, subscriptions or lists at a time, so the parts of a report are of different moments.
+A report reads no disk. It brings the live curve up to date, and changes nothing else. It holds the lock for at most
+some hundred destinations, subscriptions or lists at a time, so its parts are of different moments.
 """
 
 from __future__ import annotations

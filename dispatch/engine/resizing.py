@@ -1,9 +1,10 @@
 """Resizing: change the memory limit of a running store.
 
 The new limit becomes the target of the ledger at once, so no charge above it is admitted any more. The limit itself
-falls with what is held. Memory that can be given back is given back in the fixed order. The rest ends by itself:
-deliveries when they are settled, loads and checkpoints when they are done. The housekeeper goes on until all of it is
-free. A resize is not on disk: each open uses the limit of its settings.
+falls as memory is released. Lists and caches give memory back in the order of reclaim. Other memory is released in the
+course of things: that of deliveries when they are settled, that of loads and checkpoints when they are done. The
+housekeeper continues until the ledger is below the new limit. A resize is not on disk: each open uses the limit of its
+settings.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ResizeReport:
     is_settled: bool
     """Whether the limit is the requested one. If not, it will be as soon as `awaited` memory is free."""
     awaited: dict[str, int]
-    """Bytes by holder that can't be taken away and must be released first; names as in statistics().memory.holders."""
+    """Bytes by holder that must be released first and can't be taken away; names as in statistics().memory.holders."""
     seconds: float
 
 
@@ -119,6 +120,7 @@ class Resizing:
         if self._monitor.deferred:
             self._monitor.run_deferred()
         with self._monitor.lock, self._monitor.all_or_broken:
+            self._budget.approach_target()
             memory = MemoryStatistics.of(self._budget)
             awaited = self._awaited() if self.is_under_way else {}
             is_settled = not self.is_under_way
@@ -177,7 +179,7 @@ class Resizing:
                 holder_names.CONSUMERS: share_bytes,
                 holder_names.CURVE: self._index_fit.shares.curve_bytes,
             }
-            # The limit has room for these, which are charged for good.
+            # Below its bound a holder need not shrink: the new limit has room for it.
             names -= {name for name, bound_bytes in bounds.items() if holders[name].held_bytes <= bound_bytes}
         held = {name: budget.held_by(name) for name in holders if name in names}
         return {name: held_bytes for name, held_bytes in held.items() if held_bytes}

@@ -1,4 +1,4 @@
-"""Statistics: reports in frozen plain numbers, from which every metric, log line and picture is made."""
+"""Statistics: the figures of a store, its queues and its topics. Metrics, status and pages are made from them."""
 
 from __future__ import annotations
 

@@ -82,13 +82,16 @@ _Destination = TypeVar("_Destination")
 
 
 class _Turns(Generic[_Destination]):
-    """Chooses what to examine: everything named already, and some of the others in turns."""
+    """Chooses what to examine: all that the last status named, and some of the others in turns."""
 
     def __init__(self) -> None:
         self._turn = 0
 
     def choose(self, everything: Sequence[_Destination], named: Collection[_Destination]) -> list[_Destination]:
-        """Return those to examine now. O(named + SAMPLE_MAX), and everything if that is no more."""
+        """Return what to examine now: everything, or if that is too much, O(named + SAMPLE_MAX).
+
+        named: what the last status named.
+        """
         if len(everything) <= QUEUES_MAX + SAMPLE_MAX:
             return list(everything)
         if self._turn >= len(everything):
@@ -139,7 +142,7 @@ class StatusReporter:
         now = self._monitor.monotonic()
         if now < self._due_at - _EARLY_SECONDS:
             return 0
-        self._due_at = now + self._pause_seconds  # set first, because the task tries a failed one again
+        self._due_at = now + self._pause_seconds  # before the write, because the task itself repeats a failed one
         self.write()
         spent = self._monitor.monotonic() - now
         self._pause_seconds = max(self._interval_seconds, spent / SHARE_MAX)
@@ -175,7 +178,7 @@ class StatusReporter:
         self._put()
 
     def write_failed(self, health: dict[str, Any]) -> None:
-        """Write the last status again with a new health, because nothing else is known of a broken store."""
+        """Write the last status again with a new health: of a broken store nothing else can be asked."""
         self._last |= {"format": FORMAT, "time": self._monitor.clock_ms() / 1000, "health": health}
         self._put()
 
@@ -198,7 +201,7 @@ class StatusReporter:
         return [*self._queue_turns.choose(queues, seen), *closed]
 
     def _paused(self) -> dict[str, Any]:
-        """Return how many queues are paused, and the first ones, so that nobody has to search for them."""
+        """Return how many queues are paused, and the names of some, which may not be among the busiest."""
         with self._monitor.lock:
             paused = self._queues.paused
             return {"count": len(paused), "names": [queue.name for queue in islice(paused.values(), PAUSED_MAX)]}

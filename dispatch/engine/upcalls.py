@@ -40,7 +40,7 @@ class Upcalls(ListEvents):
     def make_room(self, wanted_bytes: int) -> None:
         """For all charges: take memory from lists and caches. Requires: the lock.
 
-        What they take is charged itself. While the store opens there are none yet, so the call does nothing.
+        While the store opens there are no lists and caches yet, so the call does nothing.
         """
         if self.reclaim is not None:
             self.reclaim.make_room(wanted_bytes, None)
@@ -48,8 +48,8 @@ class Upcalls(ListEvents):
     def expired(self, lane: LaneState, sequence: int) -> None:
         """For DispatchArea: have an expired message removed that a list skipped. Requires: the lock.
 
-        TimedLanes remove a non-persistent message at once, and have a sweep remove others. They have the TargetArea,
-        which has the DispatchArea.
+        TimedLanes remove a non-persistent message at once, and have a sweep remove others. They are made with the
+        TargetArea, and that one with the DispatchArea.
         """
         self.timed.drop_or_sweep(lane, sequence)
 
@@ -81,6 +81,6 @@ class Upcalls(ListEvents):
     def status_of_the_whole(self) -> dict[str, Any]:
         """For StatusReporter: return the status without queues, topics and consumers. Requires: no lock.
 
-        It says how healthy the background work is, and writing the status is part of that.
+        The reports tell the health of the background work, and writing the status is a part of that work.
         """
         return self.reports.of_the_whole()

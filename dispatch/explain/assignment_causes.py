@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from ..consumer.consumer import Consumer
 from ..core.model.destination import CoreConsumer, CoreDestination
 from .cause import Cause
+from .reasons import EXCLUSIVE, GROUP, GROUP_DELAYED, GROUP_MEMORY, PRIORITY
 from .texts import plural
-
-EXCLUSIVE: Final = "exclusive"
-GROUP: Final = "group"
-GROUP_DELAYED: Final = "group_delayed"
-GROUP_MEMORY: Final = "group_memory"
-PRIORITY: Final = "priority"
 
 
 def exclusive_cause(messages: int) -> Cause:
@@ -22,9 +16,9 @@ def exclusive_cause(messages: int) -> Cause:
 
 
 def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
-    """Say how many of the free messages go first to other consumers.
+    """Say how many of the free messages other consumers get first.
 
-    Requires: the lock, and none is within its reach.
+    Requires: the lock, and no free message is within the consumer's reach.
     """
     distribution = consumer.destination.distribution
     causes: list[Cause] = []
@@ -49,7 +43,7 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
 def unmatched_by_owners(destination: CoreDestination, consumers: Iterable[CoreConsumer], free: int) -> int:
     """Count the free messages whose group is owned by a consumer that does not match them.
 
-    Requires: the lock, and none is within the reach of any of these consumers, which are all.
+    consumers: all of the destination. Requires: the lock, and no free message is within the reach of any of them.
     """
     return min(destination.distribution.count_kept_from(consumers), free)
 

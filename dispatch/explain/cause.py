@@ -13,7 +13,7 @@ class Cause:
     """A word for the reason.
 
     Of disk: "pending_message", "retention", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a topic:
-    "subscription". The reasons of a queue or a consumer are listed in dispatch/explain/queues.py.
+    "subscription". dispatch/explain/reasons.py lists those of a queue or a consumer.
     """
     holder: str
     """A destination ("0:orders" is the queue), a durable subscription ("1:prices/audit"), the xid of a prepared

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from ...store.errors import SettingsError
 from ..engine.explained_store import ExplainedStore
 from .cause import Cause, Explanation
+from .reasons import TRANSACTION
 from .texts import plural
-
-TRANSACTION: Final = "transaction"
 
 
 def explain_prepared(store: ExplainedStore, xid: bytes) -> Explanation:

@@ -1,38 +1,23 @@
 """Explains why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
 
-Each pending message is in one place: in flight, delayed by a nack, not due yet, expired, given up after its last
-attempt, decided about by a transaction, skipped because it can't be read, not synced yet, or free. A consumer that
-may take gets free messages that match its selector. Whatever keeps it from them is the cause.
+A consumer that may take gets free messages that match its selector. The explanation names what keeps it from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import Final
+from collections.abc import Iterator, Sequence
 
 from ...cache.accounting import holder_names
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
-from ...store.format.times import DUE, NEVER
-from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
-from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
-from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.model.delivery import AbstractConsumer, Delivery, content_bytes, is_lazy, message_of
-from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, TargetList
+from ..core.model.delivery import AbstractConsumer, Delivery, is_lazy, message_of
+from ..core.model.destination import CoreConsumer, CoreDestination, TargetList
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
-from ..topics.state.subscription_state import SubscriptionLaneState
 from .assignment_causes import (
-    EXCLUSIVE,
-    GROUP,
-    GROUP_DELAYED,
-    GROUP_MEMORY,
-    PRIORITY,
     assignment_causes,
     exclusive_cause,
     group_delayed_cause,
@@ -43,81 +28,31 @@ from .assignment_causes import (
 )
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
-from .disk import MEMORY, memory_causes
-from .prepared import TRANSACTION
+from .clauses import because, state, them
+from .disk import MEMORY, memory_causes, present_memory
+from .message_places import MessagePlaces, Tally, find_places
 from .reachable_messages import ReachableMessages
+from .reasons import (
+    CLOSED,
+    DEAD_LETTER,
+    DELAYED,
+    DRAINING,
+    DUE_LATER,
+    EMPTY,
+    EXPIRED,
+    IN_FLIGHT,
+    LOADING,
+    NO_CONSUMER,
+    PAUSED,
+    PREFETCH,
+    READY,
+    SELECTOR,
+    SYNC,
+    TRANSACTION,
+    UNREADABLE,
+)
 from .texts import plural, size_text
 from .topics import explain_topic
-
-EMPTY: Final = "empty"
-CLOSED: Final = "closed"
-DRAINING: Final = "draining"
-PAUSED: Final = "paused"
-PREFETCH: Final = "prefetch"
-LOADING: Final = "loading"
-READY: Final = "ready"
-IN_FLIGHT: Final = "in_flight"
-DELAYED: Final = "delayed"
-DUE_LATER: Final = "due_later"
-EXPIRED: Final = "expired"
-DEAD_LETTER: Final = "dead_letter"
-SELECTOR: Final = "selector"
-UNREADABLE: Final = "unreadable"
-SYNC: Final = "sync"
-NO_CONSUMER: Final = "no_consumer"
-
-
-@dataclass(slots=True)
-class _Part:
-    """Some messages in the same place."""
-
-    messages: int = 0
-    bytes: int = 0
-    oldest_ms: int | None = None
-
-    def add(self, delivery: Delivery) -> None:
-        self.messages += 1
-        if is_lazy(delivery):
-            self.bytes += delivery.lane.pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
-        else:
-            self.bytes += content_bytes(delivery)
-        sent_ms = message_of(delivery)[3]
-        if sent_ms and (self.oldest_ms is None or sent_ms < self.oldest_ms):
-            self.oldest_ms = sent_ms
-
-
-@dataclass(slots=True)
-class _Places:
-    """The places of the pending messages of a queue or subscription."""
-
-    depth: int
-    bytes: int
-    in_flight: dict[AbstractConsumer, _Part] = field(default_factory=dict)
-    """The messages in flight, by who holds them."""
-    delayed: _Part = field(default_factory=_Part)
-    delayed_ms: int = NEVER
-    """When the first of the delayed messages may go, on the store's clock."""
-    dead_letters: _Part = field(default_factory=_Part)
-    """The messages that are about to leave for the dead-letter queue."""
-    transactions: dict[str, _Part] = field(default_factory=dict)
-    """The messages that a transaction decides about, by a text that names the transaction and its state."""
-    due_later: _Part = field(default_factory=_Part)
-    """The messages that were sent with a delay and are not due."""
-    due_ms: int = NEVER
-    """When the first of the messages that are due later may go."""
-    expired: _Part = field(default_factory=_Part)
-    unreadable: int = 0
-    unsynced: _Part = field(default_factory=_Part)
-
-    @property
-    def free(self) -> int:
-        """The number of messages in no other place.
-
-        Unreadable messages count, because a list may still try to read them.
-        """
-        taken = sum(part.messages for part in (*self.in_flight.values(), *self.transactions.values()))
-        timed = self.delayed.messages + self.due_later.messages + self.expired.messages
-        return self.depth - taken - timed - self.dead_letters.messages - self.unsynced.messages
 
 
 def explain_subject(store: ExplainedStore, subject: Queue | Topic | Consumer) -> Explanation:
@@ -171,7 +106,7 @@ def explain_consumer(store: ExplainedStore, consumer: Consumer) -> Explanation:
     if causes[0].reason == READY:
         count = causes[0].messages
         return Explanation(f"Nothing keeps the consumer of {name} from {count:,} message{plural(count)}.", causes)
-    said = " and ".join(_because(cause) for cause in _foremost(causes))
+    said = " and ".join(because(cause) for cause in _foremost(causes))
     return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
 
 
@@ -179,7 +114,7 @@ def explain_destination(store: ExplainedStore, destination: CoreDestination) -> 
     """Explain who holds the messages of a queue or subscription, and what senders wait for. Requires: no lock."""
     with store.monitor.lock, store.monitor.all_or_broken:
         store.times.due.release_due()
-        places = _places(store, destination)
+        places = find_places(store, destination)
         causes = _with_pause(destination, (*_holders(store, places, None), *_free_causes(store, destination, places)))
     store.monitor.run_deferred()
     blocked = explain_blocked(store, destination)
@@ -189,70 +124,8 @@ def explain_destination(store: ExplainedStore, destination: CoreDestination) -> 
     sentence = f"{name} has {places.depth:,} message{plural(places.depth)} of {size_text(places.bytes)}"
     if not places.depth:
         sentence = f"{name} has no messages"
-    said = [*map(_state, causes), *(clause for _, clause in blocked)]
+    said = [*map(state, causes), *(clause for _, clause in blocked)]
     return Explanation(f"{sentence}: {'; '.join(said)}.", (*causes, *(cause for cause, _ in blocked)))
-
-
-# ---------------------------------------------------------------------- places of messages. Requires: the lock
-
-
-def _places(store: ExplainedStore, destination: CoreDestination) -> _Places:
-    """Return where the pending messages are.
-
-    O(in flight + parked + acknowledged in transactions + blocks of timed lanes).
-    """
-    places = _Places(destination.depth, destination.depth_bytes)
-    lanes = list(destination.all_lanes())
-    for lane in lanes:
-        for delivery in lane.deliveries.values():
-            places.in_flight.setdefault(delivery.consumer, _Part()).add(delivery)
-        _count(places.unsynced, lane, [(lane.published_end, BEHIND_ALL)])
-        _count(places.dead_letters, lane, lane.dead_letters)
-        places.unreadable += lane.unreadable
-        if lane.is_timed:
-            _count_timed(store, lane, places)
-        _count(places.delayed, lane, store.times.delayed.runs(lane))
-        places.delayed_ms = min(places.delayed_ms, store.times.delayed.next_due_ms(lane))
-    for transaction in store.transactions.undecided.values():
-        part = _Part()
-        for lane in lanes:
-            _count(part, lane, transaction.acknowledged_in(lane.pending_lane.number))
-        if part.messages:
-            state = "prepared" if transaction.is_prepared else "open"
-            places.transactions[f"{transaction.name} ({state})"] = part
-    return places
-
-
-def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> None:
-    """Add messages that are not due yet, and those that have expired and are not in flight. O(blocks)."""
-    timed = lane.topic_lane_state if isinstance(lane, SubscriptionLaneState) else lane
-    now_ms = store.times.now_ms()
-    at = 0
-    if timed.pending_lane.earliest[DUE] < NEVER:
-        places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
-        end = lane.published_end
-        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < end:
-            _count(places.due_later, lane, runs_of_ones(lane.pending_lane.not_due_bits(*found), found[0]))
-            at = found[1] + 1
-    for number in timed.backing_store.due_times.expired_blocks(timed.pending_lane, now_ms):
-        runs = list(timed.backing_store.due_times.expired(timed.pending_lane, number, now_ms))
-        free = store.times.expiry_sweeper.free_messages([lane], runs)
-        for first, last in free.copy():  # a run that vanishes would hide the next one
-            for low, high in runs_of_ones(lane.pending_lane.not_due_bits(first, last), first):
-                free.remove(low, high)
-        for first, last in chain(lane.parked, store.times.delayed.runs(lane)):
-            free.remove(first, last)
-        _count(places.expired, lane, free)
-
-
-def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-    """Add those of these messages that are pending. O(blocks of the runs)."""
-    for at, last in runs:
-        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
-            end = min(found[1], last)
-            part.messages += end - found[0] + 1
-            part.bytes += sum(lane.pending_lane.lengths(found[0], end))
-            at = end + 1
 
 
 # ---------------------------------------------------------------------- a consumer. Requires: the lock
@@ -266,7 +139,7 @@ def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
     if consumer.stage.is_draining:
         return [Cause(DRAINING, name, 0, 0, None, "another subscribe")]
-    places = _places(store, destination)
+    places = find_places(store, destination)
     if not places.depth:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {destination.name!r}")]
     if places.free and destination.exclusive not in (None, consumer):
@@ -285,7 +158,7 @@ def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
         direct = sum(len(other.direct) for other in consumer.selector_group.in_turn())
         return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
     if _is_starved(store):
-        return memory_causes(MemoryStatistics.of(store.memory.budget))
+        return memory_causes(present_memory(store.memory.budget))
     return [_loading(store, name, target)]
 
 
@@ -310,8 +183,8 @@ def _loading(store: ExplainedStore, name: str, target: TargetList) -> Cause:
     return Cause(LOADING, name, messages, 0, None, frees)
 
 
-def _prefetch_causes(store: ExplainedStore, consumer: Consumer, places: _Places) -> list[Cause]:
-    own = places.in_flight.get(consumer, _Part())
+def _prefetch_causes(store: ExplainedStore, consumer: Consumer, places: MessagePlaces) -> list[Cause]:
+    own = places.in_flight.get(consumer, Tally())
     causes = []
     if own.messages:
         one = "it" if own.messages == 1 else "one of them"
@@ -319,37 +192,37 @@ def _prefetch_causes(store: ExplainedStore, consumer: Consumer, places: _Places)
         causes.append(_cause(store, PREFETCH, "this consumer", own, frees))
     if own.messages < consumer.in_flight:
         causes += [
-            _cause(store, TRANSACTION, holder, part, f"the outcome of transaction {holder}")
-            for holder, part in places.transactions.items()
+            _cause(store, TRANSACTION, holder, tally, f"the outcome of transaction {holder}")
+            for holder, tally in places.transactions.items()
         ]
     return causes
 
 
 def _in_flight_memory(store: ExplainedStore) -> list[Cause]:
     """Return who holds the memory of messages that are handed out, starting with whoever holds most."""
-    parts: dict[str, _Part] = {}
+    tallies: dict[str, Tally] = {}
     for lane in store.target_lists.lanes():
         for delivery in lane.deliveries.values():
-            parts.setdefault(lane.destination.qualified_name, _Part()).add(delivery)
+            tallies.setdefault(lane.destination.qualified_name, Tally()).add(delivery)
     for transaction in store.transactions.undecided.values():
         for delivery in transaction.held:
-            parts.setdefault(f"transaction {transaction.name}", _Part()).add(delivery)
-    ranked = sorted(parts.items(), key=lambda found: -found[1].bytes)
+            tallies.setdefault(f"transaction {transaction.name}", Tally()).add(delivery)
+    ranked = sorted(tallies.items(), key=lambda found: -found[1].bytes)
     frees = "settling what is in flight, or a higher memory_limit"
-    return [_cause(store, MEMORY, holder, part, frees) for holder, part in ranked]
+    return [_cause(store, MEMORY, holder, tally, frees) for holder, tally in ranked]
 
 
-def _elsewhere(store: ExplainedStore, consumer: Consumer, places: _Places) -> list[Cause]:
-    """Explain who has the messages that it could get, and which it does not want.
+def _elsewhere(store: ExplainedStore, consumer: Consumer, places: MessagePlaces) -> list[Cause]:
+    """Explain who has the messages that a consumer could get, and how many messages it does not want.
 
-    Requires: none is within its reach.
+    Requires: no free message is within the consumer's reach.
     """
     selector_group, unmatched = consumer.selector_group, places.free
     if selector_group.selector is not None:
-        wanted: dict[AbstractConsumer, _Part] = {}
+        wanted: dict[AbstractConsumer, Tally] = {}
         for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.deliveries.values()):
             if _may_match(consumer, delivery):
-                wanted.setdefault(delivery.consumer, _Part()).add(delivery)
+                wanted.setdefault(delivery.consumer, Tally()).add(delivery)
             else:
                 unmatched += 1
         places.in_flight = wanted
@@ -367,7 +240,7 @@ def _elsewhere(store: ExplainedStore, consumer: Consumer, places: _Places) -> li
 
 
 def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
-    """Return whether a message may match. Of a message whose body is not in RAM that is unknown without a read."""
+    """Return whether a message may match the consumer's selector. A message that is not in RAM may."""
     if is_lazy(delivery):
         return True
     try:
@@ -379,18 +252,21 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
 # ---------------------------------------------------------------------- a queue or subscription. Requires: the lock
 
 
-def _holders(store: ExplainedStore, places: _Places, asking: Consumer | None) -> list[Cause]:
-    """Return as causes the consumers that hold messages, from the view of the asking consumer, or of none."""
+def _holders(store: ExplainedStore, places: MessagePlaces, asking: Consumer | None) -> list[Cause]:
+    """Return a cause for each place in which messages are not free.
+
+    asking: the consumer that is explained, which is named as "this consumer"; None: the queue is explained.
+    """
     causes = []
-    others = [part for holder, part in places.in_flight.items() if holder is not asking]
-    parts_by_holder = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
+    others = [tally for holder, tally in places.in_flight.items() if holder is not asking]
+    tallies_by_holder = [("this consumer", [tally for holder, tally in places.in_flight.items() if holder is asking])]
     other = "other " if asking is not None else ""
-    parts_by_holder.append((f"{len(others)} {other}consumer{plural(len(others))}", others))
-    for holder, parts in parts_by_holder:
-        if parts:
-            part = _sum(parts)
-            frees = f"acknowledging {_them(part.messages)}, or giving {_them(part.messages)} back"
-            causes.append(_cause(store, IN_FLIGHT, holder, part, frees))
+    tallies_by_holder.append((f"{len(others)} {other}consumer{plural(len(others))}", others))
+    for holder, tallies in tallies_by_holder:
+        if tallies:
+            tally = Tally.total(tallies)
+            frees = f"acknowledging {them(tally.messages)}, or giving {them(tally.messages)} back"
+            causes.append(_cause(store, IN_FLIGHT, holder, tally, frees))
     if places.delayed.messages:
         seconds = max(places.delayed_ms - store.times.now_ms(), 0) / 1000
         causes.append(
@@ -405,15 +281,15 @@ def _holders(store: ExplainedStore, places: _Places, asking: Consumer | None) ->
     if places.dead_letters.messages:
         frees = "housekeeping, or a step(), as soon as the disk has room"
         causes.append(_cause(store, DEAD_LETTER, "max_attempts", places.dead_letters, frees))
-    for holder, part in places.transactions.items():
-        causes.append(_cause(store, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
+    for holder, tally in places.transactions.items():
+        causes.append(_cause(store, TRANSACTION, holder, tally, f"the outcome of transaction {holder}"))
     if places.unsynced.messages:
         causes.append(_cause(store, SYNC, "journal", places.unsynced, "the sync that their send waits for"))
     return causes
 
 
-def _free_causes(store: ExplainedStore, destination: CoreDestination, places: _Places) -> list[Cause]:
-    """Return what the messages that no consumer has wait for."""
+def _free_causes(store: ExplainedStore, destination: CoreDestination, places: MessagePlaces) -> list[Cause]:
+    """Return what the free messages wait for."""
     if not places.free:
         return []
     consumers = [consumer for consumer in destination.consumers() if not consumer.stage.is_draining]
@@ -429,7 +305,7 @@ def _free_causes(store: ExplainedStore, destination: CoreDestination, places: _P
 
 
 def _causes_of_unreached(
-    destination: CoreDestination, places: _Places, consumers: Sequence[CoreConsumer]
+    destination: CoreDestination, places: MessagePlaces, consumers: Sequence[CoreConsumer]
 ) -> Iterator[Cause]:
     """Yield why no consumer can get the free messages."""
     waiting = min(waiting_messages(destination), places.free)
@@ -457,7 +333,7 @@ def _causes_of_unreached(
 def _causes_of_reached(
     store: ExplainedStore,
     destination: CoreDestination,
-    places: _Places,
+    places: MessagePlaces,
     reached: Sequence[tuple[CoreConsumer, tuple[TargetList, bool]]],
 ) -> Iterator[Cause]:
     """Yield what keeps consumers from free messages that come next for them.
@@ -508,28 +384,20 @@ def _count_unmatched(destination: CoreDestination, free: int) -> int:
 
 
 def _unmatched(name: str, messages: int) -> Cause:
-    frees = f"a consumer whose selector matches {_them(messages)}, or that has none"
+    frees = f"a consumer whose selector matches {them(messages)}, or that has none"
     return Cause(SELECTOR, name, messages, 0, None, frees)
 
 
 # ---------------------------------------------------------------------- words
 
 
-def _cause(store: ExplainedStore, reason: str, holder: str, part: _Part, frees: str) -> Cause:
-    age = max((store.monitor.clock_ms() - part.oldest_ms) / 1000, 0.0) if part.oldest_ms is not None else None
-    return Cause(reason, holder, part.messages, part.bytes, age, frees)
-
-
-def _sum(parts: Sequence[_Part]) -> _Part:
-    return _Part(
-        sum(part.messages for part in parts),
-        sum(part.bytes for part in parts),
-        min((part.oldest_ms for part in parts if part.oldest_ms is not None), default=None),
-    )
+def _cause(store: ExplainedStore, reason: str, holder: str, tally: Tally, frees: str) -> Cause:
+    age = max((store.monitor.clock_ms() - tally.oldest_ms) / 1000, 0.0) if tally.oldest_ms is not None else None
+    return Cause(reason, holder, tally.messages, tally.bytes, age, frees)
 
 
 def _with_pause(destination: CoreDestination, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
-    """Return the causes, and add that the queue is paused where no message waits for that alone: it would be next."""
+    """Return the causes. If the queue is paused and no cause says so yet, that is added as the last one."""
     if not destination.is_paused or any(cause.reason == PAUSED for cause in causes):
         return causes
     return (*causes, _paused(destination, 0))
@@ -540,62 +408,10 @@ def _paused(destination: CoreDestination, messages: int) -> Cause:
 
 
 def _unreadable(destination: CoreDestination, messages: int) -> Cause:
-    frees = f'opening with on_missing_data_log="report", which sets {_them(messages)} aside'
+    frees = f'opening with on_missing_data_log="report", which sets {them(messages)} aside'
     return Cause(UNREADABLE, destination.qualified_name, messages, 0, None, frees)
 
 
-def _them(messages: int) -> str:
-    return "it" if messages == 1 else "them"
-
-
 def _foremost(causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes, or only the first if it is memory: there the largest holder stands for all."""
+    """Return the causes to be said. If memory is used up, the largest holder of memory is enough."""
     return [causes[0]] if causes[0].reason == MEMORY else list(causes)
-
-
-def _because(cause: Cause) -> str:
-    """Return a clause: why a consumer gets nothing."""
-    messages = f"{cause.messages:,} message{plural(cause.messages)}"
-    held = f", with {messages} that nobody else holds" if cause.messages else ""
-    groups = "the group of 1 message is" if cause.messages == 1 else f"the groups of {messages} are"
-    found = {
-        EMPTY: "nothing is pending there",
-        CLOSED: "it is closed",
-        DRAINING: "it drains: it takes nothing more and settles what it holds",
-        PAUSED: f"the queue is paused{held}",
-        PREFETCH: f"it holds {messages}, as many as its prefetch admits",
-        MEMORY: f"memory is used up, most of it by {cause.holder} ({size_text(cause.bytes)})",
-        LOADING: f"its next messages must be read from disk first, up to {cause.messages:,}",
-        EXCLUSIVE: f"another consumer is exclusive, with {messages} that nobody holds",
-        GROUP: f"{groups} owned by {cause.holder}",
-        PRIORITY: f"a consumer of higher priority takes all, {messages} now",
-        SELECTOR: f"its selector does not match {messages}",
-    }.get(cause.reason)
-    return found if found is not None else _state(cause)
-
-
-def _state(cause: Cause) -> str:
-    """Say how many messages are in the state that a cause describes."""
-    one = cause.messages == 1
-    messages, verb = f"{cause.messages:,} message{plural(cause.messages)}", "is" if one else "are"
-    wait = "waits" if one else "wait"
-    return {
-        IN_FLIGHT: f"{messages} {verb} in flight with {cause.holder}",
-        DELAYED: f"{messages} {verb} delayed",
-        DUE_LATER: f"{messages} {verb} {cause.holder}",
-        EXPIRED: f"{messages} {'has' if one else 'have'} expired and {'leaves' if one else 'leave'} soon",
-        DEAD_LETTER: f"{messages} had the last attempt",
-        TRANSACTION: f"{messages} {verb} acknowledged in transaction {cause.holder}",
-        SYNC: f"{messages} {verb} stored and not synced yet",
-        UNREADABLE: f"{messages} can't be read",
-        GROUP: f"{messages} {'is' if one else 'are'} not matched by the owner of {'its' if one else 'their'} group",
-        GROUP_DELAYED: f"{messages} {wait} for a delayed one of the same group",
-        GROUP_MEMORY: f"{messages} {wait}, as no further group can be held back behind a delayed message",
-        SELECTOR: f"no selector of a consumer matches {messages}",
-        NO_CONSUMER: f"{messages} {wait} for a consumer, of which there is none",
-        PAUSED: f"{messages} {wait} for the queue to be resumed" if cause.messages else "the queue is paused",
-        PREFETCH: f"{messages} {wait} for room in the prefetch of {cause.holder}",
-        MEMORY: f"{messages} {wait} for memory, which what is in flight has used up",
-        READY: f"{messages} {wait} for the next take of {cause.holder}",
-        LOADING: f"up to {messages} {wait} to be read from disk",
-    }[cause.reason]

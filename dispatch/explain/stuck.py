@@ -9,18 +9,8 @@ from ..consumer.stuck_consumers import level_of
 from ..core.model.destination import CoreConsumer
 from ..engine.explained_store import ExplainedStore
 from .disk import MEMORY
-from .prepared import TRANSACTION
-from .queues import (
-    CLOSED,
-    DRAINING,
-    EMPTY,
-    LOADING,
-    PREFETCH,
-    READY,
-    SELECTOR,
-    UNREADABLE,
-    explain_consumer,
-)
+from .queues import explain_consumer
+from .reasons import CLOSED, DRAINING, EMPTY, LOADING, PREFETCH, READY, SELECTOR, TRANSACTION, UNREADABLE
 
 _NOT_STUCK: Final = frozenset((CLOSED, DRAINING, EMPTY, READY))
 _WARNED_OF: Final = frozenset((LOADING, MEMORY, PREFETCH, TRANSACTION, UNREADABLE))

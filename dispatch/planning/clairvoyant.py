@@ -2,13 +2,12 @@
 
 It stands for a rule that knew all takes to come.
 
-A message is a stretch of time, from its arrival until it is settled, that occupies its charge. A rule chooses stretches
-that together never occupy more memory than there is. It reads back the messages that it does not choose. Bytes of RAM
-are as many equal machines, and each byte of a message is a job of one unit for one of them. The most jobs are done by
-taking them in the order in which they end, each on the machine that was free last before the job began (Faigle and
-Nawijn, "Note on scheduling intervals on-line", 1995; Carlisle and Lloyd, "On the k-coloring of intervals", 1995). To
-know the future is to decide at the end. So one pass suffices, and the part of a message that is kept may be less than
-the whole.
+From its arrival until it is settled, a message occupies its charge. A rule chooses messages that together never occupy
+more memory than there is, and reads the others back. This is interval scheduling: each byte of RAM is a machine, and
+each byte of a message is a job for one machine, from the arrival to the end. The most jobs are done by taking them in
+the order in which they end, each on the machine that was free last before the job began (Faigle and Nawijn, "Note on
+scheduling intervals on-line", 1995; Carlisle and Lloyd, "On the k-coloring of intervals", 1995). That decides about a
+message when it is settled, so one pass suffices. It may keep only a part of a message.
 
 No rule that plays the same trace can do better, because each must hold at least that memory for what it does not read.
 Messages that the trace reports as not in RAM when they came are read under every rule, and here too.
@@ -200,7 +199,7 @@ class Clairvoyant:
         lane.in_flight.add(run.first, run.end - 1)
 
     def _settle(self, lane: PlayedRuns, first: int, end: int) -> None:
-        """Decide what was kept of those of these messages that were taken."""
+        """Decide how much of the messages in flight among these was kept."""
         for run in lane.between(first, end):
             if run.first not in lane.in_flight:
                 continue  # acknowledged by another holder, or twice
@@ -209,4 +208,4 @@ class Clairvoyant:
                 kept_bytes = self._memory.occupied(run.came, self._now, (run.end - run.first) * run.charge)
                 self.kept_bytes += kept_bytes
                 self.hits += kept_bytes / run.charge
-            run.came = NEVER  # it is in RAM again when it is offered like this
+            run.came = NEVER  # not in RAM, until it is offered again with its body

@@ -1,9 +1,9 @@
 """Plays recorded traffic under other rules about memory, and compares their costs with those of the library's own rule.
 
-The measure is how much of what was delivered is read back from the journal, as it is charged. The *regret* of a rule
-beside another is the difference: of a hundred bytes delivered, so many are read that the other would not have read. A
-hit ratio alone would praise a rule that reads messages twice, and a ratio of two rules' reads says most where there are
-next to no reads.
+The measure is how much of what was delivered is read back from the journal, by charge. The *regret* of a rule beside
+another is the difference: how many of a hundred delivered bytes it reads and the other would not. A hit ratio alone
+would not show that a rule reads messages twice. A ratio of two rules' reads would be largest where both read next to
+nothing.
 
 Rules are played one after the other, each in a pass over the file, so that RAM holds the state of one rule at a time.
 """
@@ -34,9 +34,7 @@ class PlayedRule:
     hit_ratio: float
     """The part of the deliveries whose message had stayed in RAM since its arrival."""
     read_back_bytes: int
-    """What was read from the journal, with 384 bytes beside the content of each message, which is the charge of a
-    message.
-    """
+    """Charge of the messages that were read from the journal."""
     waits: int
     """The number of takes that found nothing in RAM and waited for a read."""
     held_back: int

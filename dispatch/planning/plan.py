@@ -1,7 +1,7 @@
 """Plays recorded traffic under several memory limits, and recommends one of them.
 
-It reads a trace and writes nothing. A trace may come from anyone, so events that cannot follow on those before them are
-refused before anything is played.
+It reads a trace and writes nothing. A trace may come from anyone. So it is refused before anything is played if an
+event cannot follow on those before it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def plan(file: File, limits: Sequence[int] = (), recording_bytes: int = 0) -> Pl
 
     SettingsError: it is no trace, or the index_cache_size that it was recorded with does not fit into a limit.
 
-    recording_bytes: what a store that records holds for that, or 0 if the store that is asked about does not record.
+    recording_bytes: the memory that recording takes in the store that is asked about; 0: it does not record.
     """
     reader = TraceReader(file)
     recorded = reader.header.memory_limit_bytes
@@ -123,44 +123,71 @@ def survey(played: Iterable[Event]) -> tuple[dict[int, SequenceSet], int, int]:
     SettingsError: an event cannot follow on those before it. A trace that passes can be played in memory and time that
     follow from the size of the file.
     """
-    wanted: dict[int, SequenceSet] = {}
-    # The lane of each list that is open.
-    lists: dict[int, int] = {}
-    # (lane, number) of each open list. The number is -1 for a list without a selector, of which a lane has at most one.
-    open_lists: set[tuple[int, int]] = set()
-    # The number of messages of each lane so far.
-    stored: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    events = milliseconds = 0
-    for kind, lane, first, count, extra in played:
+    found, events = _Survey(), 0
+    for event in played:
         events += 1
-        if kind in (ARRIVE, WAITING):
-            most_bytes = MESSAGE_BYTES_MAX * (count if kind == WAITING else 1)
-            is_sound = 0 < count <= BLOCK_MESSAGES and extra <= most_bytes and first >= ends.get(lane, 0)
-            ends[lane] = first + count
-            stored[lane] = stored.get(lane, 0) + count
-        elif kind == LIST:
-            place = (lane, extra >> 1 if extra & 1 else -1)
-            is_sound = extra >> 1 not in lists and place not in open_lists
-            lists[extra >> 1] = lane
-            open_lists.add(place)
-            if extra & 1:
-                wanted[extra >> 1] = SequenceSet()
-        elif kind == UNLIST:
-            is_sound = lists.pop(extra, None) == lane
-            open_lists.discard((lane, extra if extra in wanted else -1))
-        elif kind == TICK:
-            is_sound = first >= milliseconds
-            milliseconds = first
-        else:
-            is_sound = kind == GONE or 0 < count <= stored.get(lane, 0)
-            if kind == TAKE:
-                is_sound = is_sound and lists.get(extra) == lane
-                if is_sound and extra in wanted:
-                    wanted[extra].add(first, first + count - 1)
-        if not is_sound:
+        if not found.accept(event):
             raise SettingsError(f"event {events:,} of the trace cannot follow on those before it")
-    return wanted, events, milliseconds
+    return found.wanted, events, found.milliseconds
+
+
+class _Survey:
+    """What the events of a trace so far say about its lanes and lists."""
+
+    def __init__(self) -> None:
+        # What each list with a selector takes, by the number of the list.
+        self.wanted: dict[int, SequenceSet] = {}
+        self.milliseconds = 0
+        # The lane of each list that is open.
+        self._lists: dict[int, int] = {}
+        # (lane, number) of each open list. The number is -1 for a list without a selector: a lane has at most one.
+        self._open_lists: set[tuple[int, int]] = set()
+        # The number of messages of each lane so far, and the sequence behind the last of them.
+        self._stored: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+
+    def accept(self, event: Event) -> bool:
+        """Take the next event in; return whether it can follow on those before it."""
+        kind, lane, first, count, extra = event
+        if kind in (ARRIVE, WAITING):
+            content_bytes_max = MESSAGE_BYTES_MAX * (count if kind == WAITING else 1)
+            return extra <= content_bytes_max and self._add(lane, first, count)
+        if kind == LIST:
+            return self._begin_list(lane, extra >> 1, bool(extra & 1))
+        if kind == UNLIST:
+            self._open_lists.discard((lane, extra if extra in self.wanted else -1))
+            return self._lists.pop(extra, None) == lane
+        if kind == TICK:
+            is_later, self.milliseconds = first >= self.milliseconds, first
+            return is_later
+        if kind == TAKE:
+            return self._is_stored(lane, count) and self._take(lane, first, count, extra)
+        return kind == GONE or self._is_stored(lane, count)
+
+    def _add(self, lane: int, first: int, count: int) -> bool:
+        is_sound = 0 < count <= BLOCK_MESSAGES and first >= self._ends.get(lane, 0)
+        self._ends[lane] = first + count
+        self._stored[lane] = self._stored.get(lane, 0) + count
+        return is_sound
+
+    def _begin_list(self, lane: int, number: int, has_selector: bool) -> bool:
+        place = (lane, number if has_selector else -1)
+        is_new = number not in self._lists and place not in self._open_lists
+        self._lists[number] = lane
+        self._open_lists.add(place)
+        if has_selector:
+            self.wanted[number] = SequenceSet()
+        return is_new
+
+    def _is_stored(self, lane: int, count: int) -> bool:
+        return 0 < count <= self._stored.get(lane, 0)
+
+    def _take(self, lane: int, first: int, count: int, number: int) -> bool:
+        if self._lists.get(number) != lane:
+            return False
+        if number in self.wanted:
+            self.wanted[number].add(first, first + count - 1)
+        return True
 
 
 def plan_file(path: str, limits: Sequence[int] = ()) -> Plan:

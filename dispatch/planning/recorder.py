@@ -66,7 +66,7 @@ TAKES_BETWEEN_LOOKS: Final = 256
 
 
 class _LaneProgress:
-    """What of one lane is in the trace."""
+    """How far the arrivals of one lane are recorded."""
 
     __slots__ = ("trace_number", "noted")
 
@@ -228,7 +228,10 @@ class Recorder:
         return progress
 
     def _note(self, lane: LaneState, progress: _LaneProgress, kind: int, end: int) -> None:
-        """Record what is pending before `end` and not yet recorded, as runs of one length or with their bytes."""
+        """Record the pending messages before `end` that are not in the trace yet.
+
+        Arrivals are recorded as runs of one length, waiting messages as runs with the bytes of all.
+        """
         at, progress.noted = progress.noted, end
         if not lane.destination.is_open:
             return
@@ -266,9 +269,9 @@ class Recorder:
         self._unwritten_bytes += len(block)
 
     def _write_here(self, block: bytes) -> None:
-        """Write a block and all earlier ones here, because too many wait or memory has no room for another.
+        """Write a block and all earlier ones in this thread: too many wait, or memory has no room for one more.
 
-        While a write of earlier blocks is under way, the block waits all the same, or the recording ends.
+        While another thread writes earlier blocks, the block must wait. If it can't, the recording ends.
         """
         if self._writing.try_acquire():
             try:
@@ -298,10 +301,7 @@ class Recorder:
         self._holder.release(written_bytes)
 
     def _charge(self, charge_bytes: int) -> bool:
-        """Charge for what the recorder knows of a lane or list.
-
-        Where memory has no room for that, end the recording.
-        """
+        """Charge for what the recorder knows of a lane or list. If memory has no room for that, end the recording."""
         if not self._holder.reserve(charge_bytes):
             self._make_room(charge_bytes)
             if not self._holder.reserve(charge_bytes):
@@ -400,8 +400,8 @@ def header_of(settings: Settings) -> TraceHeader:
 class RecordedDispatchArea(DispatchArea):
     """A DispatchArea that reports its events to a recorder.
 
-    It is a subclass, unlike the observer RecordedTraffic, because every message passes the four methods that it
-    overrides: a store without a recording pays nothing there.
+    It is a subclass, unlike the observer RecordedTraffic: every message passes the four methods that it overrides, and
+    a store without a recording must pay nothing there.
     """
 
     def __init__(

@@ -137,20 +137,23 @@ def read_back(path: Path) -> Iterator[bytes]:
     size = crc = 0
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=BYTES_COLUMNS):
-                for row in zip(*(batch.column(name) for name in BYTES_COLUMNS), strict=True):
-                    for value in row:
-                        piece = value.as_py()
-                        if piece:
-                            size += len(piece)
-                            crc = crc32(piece, crc)
-                            if size > facts.size_bytes:
-                                raise NotArchived(f"{path} holds more than the data log that it names")
-                            yield piece
+            for piece in _pieces(file):
+                size += len(piece)
+                crc = crc32(piece, crc)
+                if size > facts.size_bytes:
+                    raise NotArchived(f"{path} holds more than the data log that it names")
+                yield piece
     except (pa.ArrowException, OSError, KeyError) as error:
         raise NotArchived(f"{path} can't be read: {str(error).splitlines()[0]}") from None
     if (size, crc) != (facts.size_bytes, facts.crc):
         raise NotArchived(f"{path} is damaged: its {size:,} bytes are not the data log that was archived")
+
+
+def _pieces(file: pq.ParquetFile) -> Iterator[bytes]:
+    """Yield the values of the columns of bytes that are not empty, row by row."""
+    for batch in file.iter_batches(_ROWS_AT_ONCE, columns=BYTES_COLUMNS):
+        for row in zip(*(batch.column(name) for name in BYTES_COLUMNS), strict=True):
+            yield from (piece for value in row if (piece := value.as_py()))
 
 
 class _Rows:

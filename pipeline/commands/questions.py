@@ -128,10 +128,10 @@ def _by_spark(question: str, arguments: Namespace) -> Iterator[Row]:
     find_stores(arguments.directories)  # check the directories before a JVM is started
     with running(arguments.master, "not everything was read: ") as spark:
         frame = asked[question](spark, arguments.directories, **_fields(arguments))
-        yield from _rows_of(spark.sparkContext, frame.rdd)
+        yield from rows_of_partitions(spark.sparkContext, frame.rdd)
 
 
-def _rows_of(context: Any, rdd: Any) -> Iterator[Row]:
+def rows_of_partitions(context: Any, rdd: Any) -> Iterator[Row]:
     """Yield the rows of all partitions in order. Twice as many partitions as cores are computed and in memory at a
     time: `toLocalIterator` would run one after the other.
     """

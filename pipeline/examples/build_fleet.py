@@ -25,23 +25,24 @@ SETTINGS: Final = {"memory_limit": "16MiB", "sync": "never", "max_file_length": 
 
 
 def build(directory: Path, seed: int = 1) -> None:
+    """Make all directories. The same seed makes the same messages."""
     directory.mkdir(parents=True, exist_ok=True)
     now_ms = SystemClock().time_ms()
     for number in range(1, BROKERS + 1):
         random = Random(seed * 1000 + number)
         name = f"broker-{number:02}"
-        _load_the_past(directory, name, random, now_ms)
+        load_the_past(directory, name, random, now_ms)
         with forebay.open(directory, broker_name=name, **SETTINGS) as bay:  # type: ignore[arg-type]
-            _work(bay, random, is_stuck=number in (3, 7, 12), is_lagging=number in (5, 7, 16))
+            send_and_settle(bay, random, is_stuck=number in (3, 7, 12), is_lagging=number in (5, 7, 16))
             if number not in (3, 5, 7, 12, 14, 16):
                 bay.cleanup()
         if number == 9:
             _tear(directory / name, random)
         if number == 14:
-            _damage(directory / name)
+            damage(directory / name)
 
 
-def _load_the_past(directory: Path, name: str, random: Random, now_ms: int) -> None:
+def load_the_past(directory: Path, name: str, random: Random, now_ms: int) -> None:
     """Load orders of the last two days in bulk. Their timestamps tell how long they have been waiting."""
     hours, count = random.choice((1, 2, 48)), random.randrange(800, 4000)
     rows = [
@@ -55,7 +56,11 @@ def _load_the_past(directory: Path, name: str, random: Random, now_ms: int) -> N
     load_local(rows, directory, load_id="the-past", broker_name=name)
 
 
-def _work(bay: Forebay, random: Random, *, is_stuck: bool, is_lagging: bool) -> None:
+def send_and_settle(bay: Forebay, random: Random, *, is_stuck: bool, is_lagging: bool) -> None:
+    """Send to a topic and two queues, and acknowledge most of it.
+
+    is_stuck: leaves some messages in the middle of the queues. is_lagging: one subscription acknowledges nothing.
+    """
     prices = bay.topic("prices")
     audit = prices.subscribe(durable="audit")
     dashboard = prices.subscribe(durable="dashboard")
@@ -83,7 +88,7 @@ def _tear(root: Path, random: Random) -> None:
         file.write(random.randbytes(700))
 
 
-def _damage(root: Path) -> None:
+def damage(root: Path) -> None:
     """Flip a bit of an old data log."""
     path = min((root / "journal").glob("data-*.log"), key=lambda found: int(found.stem.removeprefix("data-")))
     content = bytearray(path.read_bytes())

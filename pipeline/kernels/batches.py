@@ -242,6 +242,15 @@ class _Shape:
             yield batch
 
 
+def _is_asked(heads: Heads, part: Part) -> NDArray[np.bool_]:
+    """Return for each record whether it begins in the part of the data log that is asked for."""
+    offsets = heads.begin + heads.at
+    is_asked = offsets >= part.begin
+    if part.end is not None:
+        is_asked &= offsets < part.end
+    return is_asked
+
+
 class _Rows:
     """The rows of some verified records, column by column."""
 
@@ -262,16 +271,13 @@ class _Rows:
         self._names = names
         head = heads.head
         counts = head["count"].astype(np.int64)  # rows of each record; an ack of one run has 1 here
+        is_asked = _is_asked(heads, part)
         slices, runs = heads.slices, heads.runs
         if not request.wanted.relocated:
             is_copy = head["flags"][slices] & RELOCATED != 0
             if is_copy.any():
                 counts[slices[is_copy]] = 0
                 slices = slices[~is_copy]
-        offsets = heads.begin + heads.at
-        is_asked = offsets >= part.begin
-        if part.end is not None:
-            is_asked &= offsets < part.end
         if not is_asked.all():
             counts[~is_asked] = 0
             slices, runs = slices[is_asked[slices]], runs[is_asked[runs]]

@@ -7,12 +7,10 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from consoles import TOKEN, client, of_status, say
+from consoles import TOKEN, console_of, of_status, say
 from simulated_bay import SimulatedBay
-from starlette.testclient import TestClient
 from systems import needs_admin_socket
 
 import forebay.console
@@ -45,10 +43,6 @@ def store() -> Iterator[SimulatedBay]:
     yield made
 
 
-def browser_of(store: SimulatedBay, **fields: Any) -> TestClient:
-    return client(forebay.console.app(store.bay, token=TOKEN, **({"open_reading": True} | fields)))
-
-
 def state(store: SimulatedBay) -> tuple[object, ...]:
     names = store.bay.destinations()
     depths = tuple((name, store.queue(name).depth, store.queue(name).is_paused) for name in names)
@@ -71,7 +65,7 @@ def test_action_without_the_token_is_refused_and_changes_nothing(
     fields = ACTIONS[action] | ({"token": token} if token is not None else {})
     bearer = {"authorization": f"Bearer {token}"} if token is not None and token.isascii() else {}
     for headers in ({}, bearer, basic(TOKEN)):
-        answered = browser_of(store).post(f"/{action}", data=fields, headers=headers)
+        answered = console_of(store).post(f"/{action}", data=fields, headers=headers)
         assert answered.status_code == 403 and "Nothing was changed" in answered.text
     assert state(store) == before
 
@@ -83,7 +77,7 @@ def test_action_with_the_token_is_done_and_says_what_came_of_it(
 ) -> None:
     before = state(store)
     token, headers = ({}, {"authorization": f"Bearer {TOKEN}"}) if is_bearer else ({"token": TOKEN}, {})
-    answered = browser_of(store).post(f"/{action}", data=ACTIONS[action] | token, headers=headers)
+    answered = console_of(store).post(f"/{action}", data=ACTIONS[action] | token, headers=headers)
     assert answered.status_code == 200 and SAID[action] in answered.text
     assert state(store) != before
 
@@ -91,7 +85,7 @@ def test_action_with_the_token_is_done_and_says_what_came_of_it(
 @pytest.mark.parametrize("action", ACTIONS)
 def test_action_by_another_method_does_nothing(action: str, store: SimulatedBay) -> None:
     before = state(store)
-    browser = browser_of(store)
+    browser = console_of(store)
     headers = {"authorization": f"Bearer {TOKEN}"}
     for method in ("GET", "PUT", "DELETE", "PATCH", "HEAD"):
         assert browser.request(method, f"/{action}", params=ACTIONS[action], headers=headers).status_code == 405
@@ -117,14 +111,14 @@ def test_action_that_makes_no_sense_ends_with_the_words_of_the_store_and_changes
     action: str, fields: dict[str, str], problem: str, store: SimulatedBay
 ) -> None:
     before = state(store)
-    answered = browser_of(store).post(f"/{action}", data=fields | {"token": TOKEN})
+    answered = console_of(store).post(f"/{action}", data=fields | {"token": TOKEN})
     assert answered.status_code == 400 and problem in answered.text
     assert state(store) == before
 
 
 def test_move_takes_a_selector_and_a_limit(store: SimulatedBay) -> None:
     fields = ACTIONS["move"] | {"selector": "n >= 5", "limit": "3", "token": TOKEN}
-    assert "3 messages moved" in browser_of(store).post("/move", data=fields).text
+    assert "3 messages moved" in console_of(store).post("/move", data=fields).text
     assert (store.queue().depth, store.queue("late").depth) == (7, 3)
 
 
@@ -141,7 +135,7 @@ def test_move_takes_a_selector_and_a_limit(store: SimulatedBay) -> None:
 )
 def test_form_that_is_none_or_too_long_is_refused(content: bytes, kind: str, code: int, store: SimulatedBay) -> None:
     headers = {"content-type": kind, "authorization": f"Bearer {TOKEN}"}
-    assert browser_of(store).post("/pause", content=content, headers=headers).status_code == code
+    assert console_of(store).post("/pause", content=content, headers=headers).status_code == code
     assert not store.queue().is_paused
 
 
@@ -180,7 +174,7 @@ def test_action_reaches_the_process_that_has_the_store_open(tmp_path: Path) -> N
     ["localhost", "LOCALHOST:8470", "127.0.0.1", "127.0.0.1:80", "[::1]:8470", "10.1.2.3", "ops.example.com:443"],
 )
 def test_name_of_ours_is_answered(host: str, store: SimulatedBay) -> None:
-    browser = browser_of(store, hosts=["Ops.Example.Com"])
+    browser = console_of(store, hosts=["Ops.Example.Com"])
     assert browser.get("/", headers={"host": host}).status_code == 200
 
 
@@ -190,7 +184,7 @@ def test_name_of_ours_is_answered(host: str, store: SimulatedBay) -> None:
 )
 def test_other_name_is_refused_for_reading_and_for_changing(host: str, store: SimulatedBay) -> None:
     before = state(store)
-    browser = browser_of(store, hosts=["ops.example.com"])
+    browser = console_of(store, hosts=["ops.example.com"])
     headers = {"host": host, "authorization": f"Bearer {TOKEN}"}
     for path in ("/", "/healthz", "/metrics", "/pages.css"):
         assert browser.get(path, headers=headers).status_code == 421
@@ -211,7 +205,7 @@ def test_other_name_is_refused_for_reading_and_for_changing(host: str, store: Si
 )
 def test_form_of_another_site_is_refused_even_with_the_token(headers: dict[str, str], store: SimulatedBay) -> None:
     before = state(store)
-    answered = browser_of(store).post("/purge", data=ACTIONS["purge"] | {"token": TOKEN}, headers=headers)
+    answered = console_of(store).post("/purge", data=ACTIONS["purge"] | {"token": TOKEN}, headers=headers)
     assert answered.status_code == 403 and "another site" in answered.text
     assert state(store) == before
 
@@ -219,7 +213,7 @@ def test_form_of_another_site_is_refused_even_with_the_token(headers: dict[str, 
 def test_form_of_a_page_of_the_console_is_taken(store: SimulatedBay) -> None:
     headers = {"origin": "http://localhost", "sec-fetch-site": "same-origin"}
     assert (
-        browser_of(store).post("/pause", data=ACTIONS["pause"] | {"token": TOKEN}, headers=headers).status_code == 200
+        console_of(store).post("/pause", data=ACTIONS["pause"] | {"token": TOKEN}, headers=headers).status_code == 200
     )
 
 
@@ -227,7 +221,7 @@ def test_form_of_a_page_of_the_console_is_taken(store: SimulatedBay) -> None:
 
 
 def test_where_reading_is_not_open_each_page_demands_the_token(store: SimulatedBay) -> None:
-    browser = browser_of(store, open_reading=False)
+    browser = console_of(store, open_reading=False)
     for path in ("/", "/queues", "/queue?name=orders", "/messages?name=orders", "/journal", "/healthz", "/metrics"):
         for headers in ({}, basic("wrong"), {"authorization": "Basic !"}, {"authorization": f"Bearer {TOKEN}x"}):
             refused = browser.get(path, headers=headers)
@@ -241,7 +235,7 @@ def test_where_reading_is_not_open_each_page_demands_the_token(store: SimulatedB
 
 
 def test_every_answer_has_the_policy_and_nothing_that_the_policy_forbids(store: SimulatedBay) -> None:
-    browser, closed = browser_of(store), browser_of(store, open_reading=False)
+    browser, closed = console_of(store), console_of(store, open_reading=False)
     answers = [
         browser.get(path)
         for path in (

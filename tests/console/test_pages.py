@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from consoles import MIB, TOKEN, client, of_status, queue_row, say, status
+from consoles import MIB, TOKEN, client, console_of, of_status, queue_row, say, status
 from simulated_bay import SimulatedBay
 from starlette.testclient import TestClient
 from systems import needs_admin_socket
@@ -30,10 +30,6 @@ from forebay.dispatch.screen.view import NoView, StoreView, view_of
 HOSTILE = ("<script>alert(1)</script>", "\"quoted\" & 'so'", "a\nb\x1b[2J", "{{ 7 * 7 }}", "\u202egnp.exe", "x" * 255)
 NONSENSE: tuple[Any, ...] = (None, True, -1, 0, 1e308, float("inf"), float("nan"), 10**400, "", "<b>\x00", [], {}, [[]])
 PAGES = ("/", "/queues", "/queue?name=orders", "/messages?name=orders", "/journal")
-
-
-def mounted(store: SimulatedBay, **fields: Any) -> TestClient:
-    return client(forebay.console.app(store.bay, token=TOKEN, **({"open_reading": True} | fields)))
 
 
 def text_of(page: str) -> str:
@@ -110,10 +106,10 @@ def test_queue_page_explains_shows_figures_and_consumers(tmp_path: Path) -> None
 def test_messages_come_in_pages_with_headers_and_without_bodies_unless_the_operator_allows_them() -> None:
     store = SimulatedBay()
     store.queue().send_many(Message(b"body-%d" % n, headers={"n": n, "<i>": "<u>"}) for n in range(120))
-    first = mounted(store).get("/messages?name=orders").text
+    first = console_of(store).get("/messages?name=orders").text
     assert first.count('class="mono"') == 50 and "body-0" not in first and "that takes --bodies" in text_of(first)
     assert "&lt;i&gt;</b> &lt;u&gt;" in first and "<i>" not in first
-    last = mounted(store, bodies=True).get("/messages?name=orders&skip=100").text
+    last = console_of(store, bodies=True).get("/messages?name=orders&skip=100").text
     assert "101 to 120" in last and "body-100" in last and "body-99" not in last
     assert "skip=50" in last and "skip=150" not in last
     assert store.queue().depth == 120
@@ -122,7 +118,7 @@ def test_messages_come_in_pages_with_headers_and_without_bodies_unless_the_opera
 def test_pages_of_messages_end_where_reading_what_lies_before_would_cost_too_much() -> None:
     store = SimulatedBay(memory_limit="8MiB")
     store.queue().send_many(Message(b"") for _ in range(1_200))
-    browser = mounted(store)
+    browser = console_of(store)
     page = browser.get("/messages?name=orders&skip=1000").text
     assert "1,001 to 1,050" in page and "skip=1050" not in page and "Queue.browse()" in page
     refused = browser.get("/messages?name=orders&skip=1001")
@@ -218,7 +214,7 @@ def test_hostile_queue_of_a_real_store_is_explained_browsed_and_changed_by_its_l
     store = SimulatedBay()
     name = '<script>alert("1")</script>&amp;\'?#/%2e'
     store.queue(name).send_many(Message(b"<b>", headers={"</td><script>": "\"'><svg onload=x>"}) for _ in range(3))
-    browser = mounted(store, bodies=True)
+    browser = console_of(store, bodies=True)
     [link] = [html.unescape(found) for found in re.findall(r'href="(/queue\?[^"]*)"', browser.get("/queues").text)]
     page = browser.get(link)
     assert f"0:{name} has 3 messages" in text_of(page.text) and "<script>" not in page.text
@@ -233,7 +229,7 @@ def test_bodies_that_are_no_text_are_shown_as_digits_and_only_their_beginning() 
     store = SimulatedBay()
     store.queue().send(b"\xff\x00<b>" * 5_000)
     store.queue().send(("\u00e4" * 5_000).encode(), headers={"long": "y" * 5_000, "bytes": b"\xff", "list": ["<a>"]})
-    page = mounted(store, bodies=True).get("/messages?name=orders").text
+    page = console_of(store, bodies=True).get("/messages?name=orders").text
     assert "ff 00 3c 62 3e" in page and "\u00e4" * 200 in page and len(page) < 10_000
     assert "['<a>']" in text_of(page) and "<a>" not in page
 
@@ -319,7 +315,7 @@ def test_process_that_has_gone_is_said_in_words_with_what_to_do(tmp_path: Path) 
 
 def test_closed_store_of_this_process_is_said_in_words() -> None:
     store = SimulatedBay()
-    browser = mounted(store)
+    browser = console_of(store)
     store.bay.close()
     for path in PAGES:
         assert browser.get(path).status_code == 503 and "This store is closed." in browser.get(path).text
@@ -409,7 +405,7 @@ def test_durations_that_make_no_sense_are_not_told(durations: Any, tmp_path: Pat
 def test_metrics_of_a_mounted_console_are_those_of_the_store() -> None:
     store = SimulatedBay()
     store.queue('a"b\\c').send(b"x")
-    text = mounted(store).get("/metrics").text
+    text = console_of(store).get("/metrics").text
     assert 'forebay_queue_messages{broker="localhost",queue="a\\"b\\\\c"} 1' in text.splitlines()
 
 

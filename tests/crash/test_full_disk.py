@@ -43,11 +43,11 @@ class IndexOnFullDisk(SimulatedMetadataStore):
     def __init__(self, disk: SimulatedDisk, needed_bytes: int) -> None:
         super().__init__()
         self._disk = disk
-        self._needed_bytes = needed_bytes
+        self.needed_bytes = needed_bytes
         self.refused = 0
 
     def commit(self, *args: Any, **fields: Any) -> None:
-        if self._disk.free_bytes() < self._needed_bytes:
+        if self._disk.free_bytes() < self.needed_bytes:
             self.refused += 1
             raise MetadataFull("no space")
         super().commit(*args, **fields)
@@ -228,10 +228,10 @@ def test_checkpoint_takes_space_of_the_reserve_so_that_cleanup_can_free_some() -
 def test_checkpoint_that_finds_no_space_even_so_is_postponed() -> None:
     disk = SimulatedDisk()
     index = IndexOnFullDisk(disk, 1 << 50)
-    index._needed_bytes = 0
+    index.needed_bytes = 0
     opened = OpenStore(disk, index, max_file_bytes=FILE_BYTES)
     opened.add(BODY)
-    index._needed_bytes = 1 << 50
+    index.needed_bytes = 1 << 50
     assert not opened.store.message_store.checkpoint() and index.refused == 2 and opened.store.journal.fullness.is_full
     opened.add(BODY)
     assert not opened.store.journal.fullness.is_full, "the journal itself has space"
@@ -249,7 +249,7 @@ def test_what_lies_before_the_last_checkpoint_is_freed_though_no_other_can_be_wr
         opened.add(BODY)
     opened.remove(0, opened.lane().next_sequence - 1)
     opened.store.close()
-    index._needed_bytes = 1 << 50
+    index.needed_bytes = 1 << 50
     again = OpenStore(disk, index, max_file_bytes=FILE_BYTES, clock=ManualClock(1))
     assert again.store.cleanup.run().deleted == (1, 2, 3)
 

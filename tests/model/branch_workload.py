@@ -22,23 +22,23 @@ from forebay import Delivery, Forebay, Message, Queue, Topic, Transaction, Trans
 
 QUEUES = ("orders", "invoices")
 DURABLE_TOPIC = "prices"
-"""It has durable subscriptions only."""
+"""A topic with durable subscriptions only."""
 NAMELESS_TOPIC = "ticks"
-"""It has one without a name only."""
+"""A topic whose only subscription has no name."""
 DESTINATIONS = (*QUEUES, DURABLE_TOPIC, NAMELESS_TOPIC)
 SUBSCRIPTIONS = ("audit", "fast")
 NAMELESS = f"{NAMELESS_TOPIC}/"
 PENDING_MAX = 50
 
 Place = str
-"""A queue, or a topic and a subscription of it with a stroke between."""
+"""The name of a queue, or "topic/subscription"."""
 Message_ = tuple[Place, int]
 
 KINDS = ("queue", "topic", "durable")
 COMBINATIONS = frozenset(
     product(KINDS, ("send", "ack"), ("persistent", "not"), ("commit", "rollback", "prepare", "crash"))
 )
-"""All that is to be met. To prepare what no record has is refused."""
+"""All combinations that the runs together must meet. A part that no record has can't be prepared."""
 
 
 def kind_of(place: Place) -> str:
@@ -48,7 +48,7 @@ def kind_of(place: Place) -> str:
 
 
 class Branch(NamedTuple):
-    """What the records of a transaction bring, by destination, and take, by place."""
+    """The recorded messages of a transaction: those it sends, by destination, and those it acknowledges, by place."""
 
     sent: frozenset[Message_] = frozenset()
     acked: frozenset[Message_] = frozenset()
@@ -86,7 +86,7 @@ class State(NamedTuple):
 
     @property
     def deliverable(self) -> frozenset[Message_]:
-        """What nobody's outcome is awaited for."""
+        """The pending messages that no undecided transaction has acknowledged."""
         return self.pending.difference(*(branch.acked for _, branch in self.prepared))
 
 
@@ -100,7 +100,7 @@ class Model:
     """The device must hold this one or a later one whatever `sync` says."""
     next_number: int = 0
     has_lost: bool = False
-    """A crash may have taken what was not synced, and no recovery has said yet how much."""
+    """Whether a crash may have taken records that were not synced, and no recovery has shown yet how many."""
     open_parts: frozenset[tuple[str, str, str]] = frozenset()
     """(kind, "send" or "ack", "persistent" or "not") of what transactions without an outcome have just now."""
 
@@ -126,7 +126,7 @@ class Model:
         return [*self.states[first:], *([self.coming] if self.coming is not None else [])]
 
     def settle(self, state: State) -> None:
-        """A recovery decided what was open."""
+        """Note what a recovery has found: it decides what was open."""
         self.states, self.coming, self.synced, self.has_lost = [state], None, 0, False
         self.open_parts = frozenset()
 
@@ -179,7 +179,7 @@ def check_depths(bay: Forebay, depths: Counter[Place], state: State) -> None:
 
 @dataclass
 class _Open:
-    """A transaction under way, and what it brings and takes so far."""
+    """A transaction under way, with the messages that it has sent and acknowledged so far."""
 
     transaction: Transaction
     sent: set[Message_] = field(default_factory=set)
@@ -187,7 +187,7 @@ class _Open:
     kept: list[Message_] = field(default_factory=list)
     """Non-persistent messages, and all to the topic without a name, by destination."""
     settled: list[Message_] = field(default_factory=list)
-    """What no record has and it acknowledges, by place."""
+    """Acknowledged messages that no record has, by place."""
     parts: set[tuple[str, str, str]] = field(default_factory=set)
 
     @property
@@ -217,9 +217,9 @@ class BranchWorkload:
         self._begin()
 
     def _begin(self) -> None:
-        """A process begins: nothing is in RAM, everybody subscribes."""
+        """Begin a process: nothing is in RAM, and all consumers subscribe."""
         self._open.clear()
-        # What is pending and no record has, by place: in this process alone.
+        # Pending messages of this process that no record has, by place.
         self._kept: Counter[Message_] = Counter()
         self._held: list[tuple[Place, Delivery]] = []
         self._consumers = {name: self._bay.queue(name).subscribe(prefetch=0) for name in QUEUES}
@@ -240,7 +240,7 @@ class BranchWorkload:
         self.check()
 
     def check(self) -> None:
-        """Every depth is what it should be, just now."""
+        """Assert that every depth is the one of the model."""
         depths = Counter(place for place, _ in self._model.now.pending)
         depths += Counter(place for place, _ in self._kept)
         check_depths(self._bay, depths, self._model.now)
@@ -263,7 +263,7 @@ class BranchWorkload:
         return len(self._model.now.pending) + len(self._kept) + sent >= PENDING_MAX
 
     def _readers_of(self, destination: str) -> list[Place]:
-        """Who gets what no record has: the places with a consumer."""
+        """Return the places with a consumer: only they get messages that no record has."""
         return [place for place in self._consumers if place.split("/")[0] == destination]
 
     def _arrives(self, destination: str, number: int) -> None:
@@ -306,7 +306,7 @@ class BranchWorkload:
             self._held.append((place, delivery))
 
     def _take_held(self) -> tuple[Place, list[Delivery]]:
-        """Some of one consumer's, which takes if it holds nothing."""
+        """Return some deliveries of one consumer, which takes first if it holds none."""
         place = self._random.choice(list(self._consumers))
         if all(found[0] != place for found in self._held):
             self._take(place)

@@ -1,9 +1,8 @@
-"""What the crash tests share: a workload drawn by a seed, and the model of what a crash may leave of it.
+"""The workload of the crash tests, drawn by a seed, and the model of what a crash may leave of it.
 
-A message is known by what it carries, never by numbers of the store, which
-may come again after a lost tail. The model has the messages that must be
-there (send confirmed, ack never asked for), those that must never come again
-(ack confirmed), and the one call in flight, whose outcome is open.
+The body or a header identifies a message. Numbers of the store do not, because they may come again after a lost tail.
+The model has three parts: the messages that must be there (send confirmed, ack never asked for), the messages that must
+never come again (ack confirmed), and the one call in flight, whose outcome is open.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ FILLER = Random(1).randbytes(64 * 1024)
 NUMBER_DIGITS = 8
 EVERYTHING = 1_000_000
 LONGEST_DELAY_SECONDS = 3.0
-"""Of what comes back."""
+"""The longest delay of a nack."""
 PENDING_MAX = 50
-"""With so many nothing more is sent: a larger backlog would only make each check dearer."""
+"""With so many pending messages nothing more is sent: a larger backlog would only make each check dearer."""
 
 WEIGHTS = {
     "send": (1, 3, 8),
@@ -41,7 +40,7 @@ WEIGHTS = {
     "reopen": (0, 0, 1, 2),
     "step": (0, 0, 1),
 }
-"""Of each operation, what one seed may draw."""
+"""By operation, the weights of which each seed draws one."""
 
 
 class Sent(NamedTuple):
@@ -55,7 +54,7 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Mix:
-    """What one seed draws: sizes, destinations, and how often each operation comes."""
+    """The choices of one seed: sizes, destinations, and how often each operation comes."""
 
     seed: int
     queues: tuple[str, ...]
@@ -78,7 +77,7 @@ class Mix:
         )
 
     def message(self, number: int, queue: str) -> Sent:
-        """The message of that number: always the same one. Headers identify it where its body is too short."""
+        """Return the message of a number, always the same. Headers identify it if its body is too short."""
         random = Random(self.seed * 1_000_003 + number)
         size = random.choice((0, random.randrange(64), self.body_bytes_max, random.randint(0, self.body_bytes_max)))
         start = random.randrange(1024)
@@ -90,38 +89,38 @@ class Mix:
         return Sent(queue, random.choice(self.priorities), body, headers)
 
     def is_stuck(self, number: int) -> bool:
-        """Whether nobody ever acknowledges this one."""
+        """Return whether nobody ever acknowledges the message of a number."""
         return Random(self.seed * 1_000_033 + number).random() < self.stuck_share
 
 
 def number_of(delivery: Delivery) -> int:
-    """Which message this is, by what it carries."""
+    """Return the number of a delivered message."""
     return number_in(delivery.headers, delivery.body)
 
 
 def number_in(headers: Headers, body: bytes) -> int:
-    """The same of a message that was looked into already."""
+    """Return the number of a message with these headers and this body."""
     number = headers.get("n")
     return number if isinstance(number, int) else int(body[:NUMBER_DIGITS])
 
 
 @dataclass
 class Model:
-    """What must be there, what must not, and what the call in flight leaves open."""
+    """The messages that must be there, those that must not, and those that the call in flight leaves open."""
 
     sent: dict[int, Sent] = field(default_factory=dict)
     pending: set[int] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
     coming: tuple[int, ...] = ()
-    """Of the send in flight, in order."""
+    """The messages of the send in flight, in order."""
     going: tuple[int, ...] = ()
-    """Of the ack in flight, in order."""
+    """The messages of the ack in flight, in order."""
     history: list[int] = field(default_factory=list)
-    """What was confirmed, in order: the number of each message sent, and its complement for each acknowledged."""
+    """The confirmed calls, in order: the number of each sent message, the complement for each acknowledged one."""
     synced: int = 0
-    """How much of the history the device must hold whatever `sync` says."""
+    """How much of the history is durable, whatever `sync` says."""
     ids: list[str] = field(default_factory=list)
-    """What confirmed sends returned."""
+    """The ids that confirmed sends returned."""
 
     def fork(self) -> Model:
         return Model(

@@ -30,15 +30,15 @@ from forebay.store.format.message_properties import WARY_MAPS, decode_headers, e
 from forebay.testing import ManualClock
 
 SIZES: Final = ((40, 5_000), (40, 20_000), (40, 5_000, 60_000), (40_000, 250_000))
-"""Of bodies, so that some fill a data log, and those of the last ones all memory."""
+"""Sizes of bodies. Some fill a data log, and the last ones fill memory."""
 LIMITS: Final = ("4MiB", "5MiB", "8MiB")
 NUMBER_BYTES: Final = 4
 RETURNS: Final = 25
-"""About as many confirmed calls as an interleaving has."""
+"""About the number of confirmed calls in an interleaving."""
 PATIENCE_SECONDS: Final = 0.4
-"""Nobody waits so long in the library but for what somebody forgot to tell it."""
+"""A thread that waits for longer in the library was not notified."""
 STEPS: Final = 700
-"""About as many points where threads may change."""
+"""About the number of points in an interleaving at which threads may change."""
 
 
 class _PausingDisk(SimulatedDisk):
@@ -67,22 +67,22 @@ class _PausingMetadataStore(SimulatedMetadataStore):
 
 
 class _Books:
-    """What a caller knows of each message, by its number."""
+    """Everything that a caller knows about the messages, by number."""
 
     def __init__(self) -> None:
-        # Whose send has begun.
+        # Messages whose send has begun.
         self.begun: set[int] = set()
-        # Whose send has returned.
+        # Messages whose send has returned.
         self.sent: set[int] = set()
         self.persistent: set[int] = set()
-        # Whose ack has begun.
+        # Messages whose ack has begun.
         self.settling: set[int] = set()
-        # Whose ack has returned.
+        # Messages whose ack has returned.
         self.acknowledged: set[int] = set()
         self._owners: dict[int, Consumer] = {}
 
     def number(self, *, persistent: bool) -> int:
-        """Of a message that is sent now."""
+        """Return the number of a message that is sent now."""
         number = len(self.begun)
         self.begun.add(number)
         if persistent:
@@ -90,7 +90,7 @@ class _Books:
         return number
 
     def taken(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """Nobody else may have them, and nobody may have had them for good."""
+        """Assert that no other consumer holds these messages, and that none was acknowledged."""
         for number in map(number_of, deliveries):
             if not consumer.stage.is_closed:  # or others may have them by now
                 assert number not in self.acknowledged, f"message {number} comes again"
@@ -104,14 +104,14 @@ class _Books:
 
 
 class _Crash(NamedTuple):
-    """What is found after it."""
+    """The disk after a crash, and the messages that must and may be pending on it."""
 
     disk: SimulatedDisk
     metadata: SimulatedMetadataStore
     confirmed: frozenset[int]
     """Messages that must be pending."""
     possible: frozenset[int]
-    """And those that may be."""
+    """Messages that may be pending."""
 
 
 class InterleavedTraffic:
@@ -148,7 +148,7 @@ class InterleavedTraffic:
         self._crash: _Crash | None = None
         self._books = _Books()
         self._consumers: list[Consumer] = []
-        # That are not at their end.
+        # How many senders still work.
         self._senders = 2
 
     def run(self) -> None:
@@ -159,7 +159,7 @@ class InterleavedTraffic:
 
     @contextmanager
     def _often_left(self) -> Iterator[None]:
-        """In half of the runs the loader stands back from any list, and chance says whether the consumer pauses."""
+        """In half of the runs the loader leaves any list to its consumer, and chance says whether that one pauses."""
         if self._chance.random() < 0.5:
             yield
             return
@@ -348,7 +348,7 @@ class InterleavedTraffic:
         return self._is_emptied and not self._senders and self._books.acknowledged == self._books.sent
 
     def _look_for_the_end(self) -> None:
-        """Whoever sees it ends the takes of all that wait."""
+        """End all waiting takes if the traffic is over."""
         if self._is_over:
             for consumer in self._consumers:
                 consumer.close()
@@ -392,7 +392,7 @@ class InterleavedTraffic:
 
 
 def number_of(delivery: Delivery) -> int:
-    """And its body is whole."""
+    """Return the number of a delivered message, and assert that its body is whole."""
     body = delivery.body
     assert body.endswith(bytes(len(body) - NUMBER_BYTES))
     return int.from_bytes(body[:NUMBER_BYTES])

@@ -35,7 +35,7 @@ CLOCK = ManualClock.advance.__code__.co_filename
 
 
 class Stuck(AssertionError):
-    """Nobody can go on, or nobody comes to an end."""
+    """No thread can go on, or none comes to an end."""
 
 
 class Abandoned(BaseException):
@@ -145,7 +145,7 @@ class Turns:
         self._let(self._schedule(self.running, self.ready))
 
     def _let(self, chosen: Thread) -> None:
-        """It goes on; until then the caller's thread has the turn, and can go on itself."""
+        """Give the turn to a thread. The caller's thread had it, and can go on later."""
         me = self.running
         if chosen is not me:
             self._hand_to(chosen)
@@ -188,12 +188,12 @@ class Turns:
             self.ready.append(thread)
 
     def begin(self, thread: Thread) -> None:
-        """A new one."""
+        """Add a new thread."""
         self.threads.append(thread)
         self.ready.append(thread)
 
     def end(self, thread: Thread) -> None:
-        """It is over: another one goes on, or the run is over too."""
+        """Note that a thread has ended. Another one goes on, or the run is over."""
         self.threads.remove(thread)
         if not self.threads:
             self._over.release()
@@ -243,7 +243,7 @@ class Turns:
                 self.at_each_step()
 
     def describe(self) -> str:
-        """Who is where, and waits for what."""
+        """Return where each thread is, and what it waits for."""
         frames = sys._current_frames()
         return "\n".join(
             f"  {thread} in {_place(frames.get(thread.ident))} waits for {thread.cause or 'its turn'}"
@@ -253,7 +253,7 @@ class Turns:
     # ------------------------------------------------------------------ between lines
 
     def trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        """As sys.settrace calls it."""
+        """Trace lines, as sys.settrace calls it."""
         code = frame.f_code
         path = code.co_filename
         # What is imported is imported under a lock that the turns don't know. The clock is the turns' own.
@@ -274,7 +274,7 @@ class Turns:
 
 
 class Thread:
-    """As threading.Thread."""
+    """Stands in for threading.Thread."""
 
     def __init__(
         self, turns: Turns, *, target: Callable[[], object], name: str = "", daemon: bool | None = None
@@ -328,7 +328,7 @@ class Thread:
 
 
 class Lock:
-    """As threading.Lock. Of those who wait for it anyone may be the next."""
+    """Stands in for threading.Lock. Any thread that waits for it may be the next."""
 
     def __init__(self, turns: Turns, wait: object = None) -> None:
         """wait: what the store's own lock takes; here the turns pass the time."""
@@ -358,7 +358,7 @@ class Lock:
     break_between = break_by
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """A wait with a limit ends at once where the lock is taken: its time may pass while no other thread goes on."""
+        """Take the lock. A wait with a limit ends at once if the lock is taken: no time passes between two turns."""
         self._turns.pause()
         if (not blocking or timeout >= 0) and self.owner is not None:
             return False
@@ -370,14 +370,14 @@ class Lock:
         self._turns.pause()
 
     def take(self) -> None:
-        """As acquire, and nobody goes on before if it is free."""
+        """Take the lock. If it is free, no other thread goes on before."""
         while self.owner is not None:
             self._waiting.append(self._turns.running)
             self._turns.block(self)
         self.owner = self._turns.running
 
     def let_go(self) -> None:
-        """As release, and nobody goes on yet."""
+        """Release the lock, and keep the turn."""
         self.owner = None
         for thread in self._waiting:
             self._turns.wake(thread, self)
@@ -391,7 +391,7 @@ class Lock:
 
 
 class Condition:
-    """As threading.Condition: first come, first notified."""
+    """Stands in for threading.Condition: threads are notified in the order in which they came."""
 
     def __init__(self, turns: Turns, lock: Lock) -> None:
         self._turns = turns
@@ -424,7 +424,7 @@ class Condition:
 
 
 class Event:
-    """As threading.Event."""
+    """Stands in for threading.Event."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns

@@ -52,7 +52,7 @@ class Interplay(CrashingWorkload[Model]):
     going_on_share = 0.05
     steps = (20, 200)
     weights: Mapping[str, Sequence[int]] = WEIGHTS
-    """Of each operation that there is to be, what one seed may draw."""
+    """By operation, the weights of which each seed draws one."""
     pending_max = PENDING_MAX
 
     def __init__(self, seed: int, sync: SyncMode) -> None:
@@ -206,7 +206,7 @@ class Interplay(CrashingWorkload[Model]):
             model.check(self._found(bay, model), loses=False)
 
     def _end_prepared(self, image: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model) -> None:
-        """What survived is given its outcome, which holds also after a loss of the index."""
+        """Give the prepared transactions their outcome. It must hold after a loss of the index, too."""
         random = self.random
         self.place += " ended"
         bay = self.open(image, random.choice((metadata, SimulatedMetadataStore())))
@@ -222,7 +222,7 @@ class Interplay(CrashingWorkload[Model]):
     # ------------------------------------------------------------------ damage
 
     def _damage(self, image: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model) -> None:
-        """A data log is damaged or gone: the store opens all the same, and is an ordinary one from then on."""
+        """Damage or remove a data log. The store must open, and be an ordinary one from then on."""
         random = self.random
         disk = image.crash_process()
         names = [name for name in disk.list(JOURNAL) if name.endswith(".log")]
@@ -254,7 +254,7 @@ class Interplay(CrashingWorkload[Model]):
         model.settle(found)
         fields["on_missing_data_log"] = random.choice(("refuse", "report"))
         self.place += " repaired"
-        # What the first open had no reason to read may still be damaged.
+        # Bytes that the first open did not read may still be damaged.
         again = self.open(disk.crash_process(), SimulatedMetadataStore() if was_read else same(left), **fields)
         assert again.recovery.damaged == ()
         model.check(found_in(again, model, is_damaged=True), loses=False)
@@ -297,7 +297,7 @@ def use(bay: Forebay) -> None:
 
 
 def described(bay: Forebay) -> Any:
-    """What two indexes over one journal must agree on."""
+    """Return everything on which two indexes over one journal must agree."""
     store = inside(bay).store
     with inside(bay).lock:
         lanes = {number: places for number, places in canonical(store).items() if places[0]}

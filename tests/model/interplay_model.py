@@ -24,11 +24,11 @@ FILLER = Random(3).randbytes(64 * 1024)
 DIGITS = 8
 EVERYTHING = 1_000_000
 LONGEST_DELAY_SECONDS = 3.0
-"""Of what comes back."""
+"""The longest delay of a nack."""
 QUEUES = ("orders", "prices", "audit")
 TOPICS = ("prices", "news")
 SELECTORS = {"all": None, "late": None, "third": "kind = 0", "none": "kind > 2"}
-"""Of each durable subscription, by name."""
+"""The selector of each durable subscription, by name."""
 UNLIMITED = 1 << 40
 
 Fact = tuple[Any, ...]
@@ -37,14 +37,14 @@ subscription); ("prepared", xid)."""
 
 
 class Piece(NamedTuple):
-    """What is there whole or not at all."""
+    """Facts that a crash leaves together or not at all."""
 
     adds: frozenset[Fact] = frozenset()
     removes: frozenset[Fact] = frozenset()
 
 
 class Event(NamedTuple):
-    """One call. ordered: its pieces come one after the other; else each for itself."""
+    """One call. is_ordered: a crash leaves a beginning of its pieces; otherwise any of them."""
 
     pieces: tuple[Piece, ...]
     is_ordered: bool = True
@@ -54,30 +54,30 @@ class Branch(NamedTuple):
     sent: tuple[int, ...] = ()
     acked: tuple[int, ...] = ()
     to: tuple[str, ...] = ()
-    """The queue of each of those sent."""
+    """The queue of each sent message."""
     of: tuple[str, ...] = ()
-    """And of those acknowledged. A move that followed the outcome may be lost with it, so no other knows."""
+    """The queue of each acknowledged message. It stands here, because a crash may lose the outcome and a later move."""
 
 
 @dataclass
 class Model:
-    """What must be there, and what may be."""
+    """The facts that must hold after a crash, and those that may."""
 
     seed: int
     now: set[Fact] = field(default_factory=set)
     base: frozenset[Fact] = frozenset()
-    """Of the last sync, from which the history leads to now."""
+    """The facts at the last sync. The history leads from there to now."""
     history: list[Event] = field(default_factory=list)
     coming: Event | None = None
     where: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Of each message, "queue" or "topic", and its name."""
+    """By message, "queue" or "topic" and the name."""
     rank: dict[tuple[int, str], int] = field(default_factory=dict)
-    """Of each message where it is, how many came before it."""
+    """By message and destination, how many messages came there before it."""
     returned: set[tuple[int, str]] = field(default_factory=set)
-    """What was moved to where it had been: what a power cut undoes may be either of its places."""
+    """Messages that were moved back to an earlier queue. After a power cut they may be in either of their places."""
     branches: dict[bytes, Branch] = field(default_factory=dict)
     has_lost: bool = False
-    """A crash may have taken what was not synced, and no recovery has said yet how much."""
+    """Whether a crash may have taken records that were not synced, and no recovery has shown yet how many."""
 
     def fork(self) -> Model:
         return Model(
@@ -97,7 +97,7 @@ class Model:
         self.coming = Event(pieces, is_ordered)
 
     def done(self, pieces: int | None = None) -> None:
-        """The event was confirmed; pieces: so many of it alone, and it goes no further."""
+        """Note that the call was confirmed. pieces: how many of its pieces were done; None: all."""
         assert self.coming is not None
         event, self.coming = self.coming, None
         event = event if pieces is None else event._replace(pieces=event.pieces[:pieces])
@@ -109,7 +109,7 @@ class Model:
         self.history.clear()
 
     def settle(self, found: Iterable[Fact]) -> None:
-        """A recovery decided what was open."""
+        """Note what a recovery has found: it decides what was open."""
         self.now = set(found)
         self.where |= {fact[1]: ("queue", fact[2]) for fact in self.now if fact[0] == "queue"}
         for branch in map(self.branches.__getitem__, self.prepared):
@@ -151,7 +151,7 @@ class Model:
 
     @property
     def parked(self) -> set[int]:
-        """What prepared branches want gone."""
+        """The messages that prepared branches have acknowledged."""
         return {number for xid in self.prepared for number in self.branches[xid].acked}
 
     def durable(self) -> list[tuple[str, str]]:
@@ -212,7 +212,7 @@ def message_of(number: int, seed: int) -> Message:
 
 PRIORITIES = ((4,), (4, 9), tuple(range(10)), (0, 4))
 SIZES = ((12_000, 16_000) * 4, (), (12_000, 16_000) * 4, (20,) * 12)
-"""What makes a seed one of small messages, or of large ones, of which few are in a data log."""
+"""Sizes of bodies by seed. A seed has small messages, or large ones of which few fit into a data log."""
 STUCK = (0.2, 0.0, 0.1, 0.0)
 """The share of messages that are taken and never settled. They are small, so that sparse data logs remain."""
 
@@ -283,7 +283,7 @@ def _checked(name: str, deliveries: list[Delivery], model: Model, *, is_damaged:
         numbers.append(number)
     places_in_lanes = {(delivery.priority, delivery.sequence) for delivery in deliveries}
     assert len(places_in_lanes) == len(deliveries), f"one place twice: {numbers}"
-    # What was moved to where it had been was stored there twice: both are found where the first one's ack is lost.
+    # A message that was moved back is in the journal twice there. Both are found if the ack of the first one is lost.
     twice = {number for number, times in Counter(numbers).items() if times > 1}
     assert all(is_damaged and (number, name) in model.returned for number in twice), f"twice: {numbers}"
     if not is_damaged:
@@ -298,7 +298,7 @@ def _checked(name: str, deliveries: list[Delivery], model: Model, *, is_damaged:
 
 
 def check_stored(bay: Forebay) -> None:
-    """Every structure agrees with itself and with the ledger."""
+    """Assert that every structure agrees with itself and with the ledger."""
     store = inside(bay).store
     inside(bay).audit()
     with inside(bay).lock:

@@ -65,21 +65,21 @@ WEIGHTS = {
     "reopen": (0, 0, 1),
     "reopen_without_index": (0, 0, 1),
 }
-"""Of each operation, what one seed may draw."""
+"""By operation, the weights of which each seed draws one."""
 SPARSE_WEIGHTS = {"send_many": 4, "ack": 8, "take": 8, "cleanup": 3, "delete": 0, "purge": 0, "close_consumer": 0}
-"""What sparse data logs need to come about, and to be relocated."""
+"""Weights under which data logs become sparse and are relocated."""
 NESTED = ("send", "ack", "purge", "commit", "rollback", "prepare", "unsubscribe", "checkpoint", "cleanup", "ack_read")
-"""What may happen while a load reads without a lock."""
+"""The operations that may happen while a load reads without a lock."""
 
 
 @dataclass(eq=False)
 class Taker:
-    """A consumer, and what it holds."""
+    """A consumer with the deliveries that it holds."""
 
     kind: str
     destination: str
     name: str
-    """Of the durable subscription; "" for one that is not durable, and for a queue."""
+    """The name of the durable subscription; "": a queue, or a subscription without a name."""
     consumer: Consumer
     held: list[Delivery] = field(default_factory=list)
     stuck: list[Delivery] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Taker:
 
 @dataclass(eq=False)
 class Open:
-    """A transaction under way, and what it brings and takes so far."""
+    """A transaction under way, with the messages that it has sent and acknowledged so far."""
 
     transaction: Transaction
     sent: list[int] = field(default_factory=list)
@@ -133,7 +133,7 @@ class Workload:
         self._open: list[Open] = []
         self._paused: set[str] = set()
         self._next_number = max(model.where, default=-1) + 1
-        # What readers that are not durable may get.
+        # Messages that subscriptions without a name may get.
         self._live: set[int] = set()
         self._depth = 0
         self.name = ""
@@ -341,7 +341,7 @@ class Workload:
             taker.consumer.close()
 
     def _free(self, queue: str) -> list[int]:
-        """What is pending there and in nobody's hands, in order."""
+        """Return the pending messages of a place that no consumer holds, in order."""
         takers = [taker for taker in self._takers if taker.kind == "queue"]
         held = {number_of(delivery) for taker in takers for delivery in (*taker.held, *taker.stuck)}
         held |= {number_of(delivery) for found in self._open for delivery in found.acked}

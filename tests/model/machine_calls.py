@@ -1,4 +1,4 @@
-"""What the state machine may call: names and arguments to choose from, and messages made of what was chosen."""
+"""The calls of the state machine: names and arguments that it chooses from, and the messages made of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ QUEUES = ("orders", "parcels", "prices", "logs", "idle")
 TOPICS = ("prices", "news", "ticks.a", "ticks.b", "tape", "idle")
 PATTERNED = "ticks."
 PATTERNS = ("ticks.*", "ticks.>")
-"""Of topics that begin so. Their policies count no attempts, because they need not be the same for all."""
+"""The patterns of topics whose names begin with PATTERNED. Their policies count no attempts: the topics of one pattern
+may have different policies.
+"""
 SUBSCRIPTIONS = {"all": None, "late": None, "some": "kind = 0", "none": "kind > 2"}
 
 
 def policy(**fields: Any) -> DestinationPolicy:
-    """What has expired leaves as soon as time has passed, and nobody is slow."""
+    """Return a policy under which expired messages leave as soon as time passes, and no consumer is slow."""
     return DestinationPolicy(expiry_sweep_seconds=0.1, slow_consumer_seconds=None, **fields)
 
 
@@ -50,29 +52,31 @@ TOPIC_RULES = {
     "tape": Rule(3, retain_bytes=40 * 1024),
     "idle": Rule(inactive_ms=5_000),
 }
-"""The policies once more, in the words of the model."""
+"""The policies as rules of the model."""
 IDLE = ("idle",)
-"""Which destinations go when nobody uses them."""
+"""The destinations that are deleted when nobody uses them."""
 LOOK_SECONDS = 1.0
-"""So often somebody looks whether a deadline has passed, or a destination may go."""
+"""The time between two looks for passed deadlines and inactive destinations."""
 FILE_LENGTHS = {"64KiB": 64 * 1024, "1MiB": 1024 * 1024}
 GROUPED = ("parcels",)
-"""Where messages have groups, until they are moved."""
+"""The queues whose messages have groups, until they are moved."""
 EXPIRING = ("orders", "parcels", "news", "ticks.a")
-"""Where messages expire: not where they are soon dead, for what is both may leave as either."""
+"""The destinations whose messages expire. Destinations with few attempts are left out: a message there that has expired
+and had its last attempt may leave as either.
+"""
 REJECTING = (*QUEUE_RULES, *(rule.dead_letters for rule in QUEUE_RULES.values() if rule.dead_letters))
-"""Where the model knows what becomes of what a consumer rejects."""
+"""The queues for which the model knows where rejected messages go."""
 RANKED = ("parcels", "logs")
-"""Where consumers have priorities."""
+"""The queues whose consumers have priorities."""
 EXCLUSIVE = ("logs",)
-"""Where consumers want to be the only one."""
+"""The queues that have exclusive consumers."""
 RANKED_SUBSCRIPTIONS = ("late",)
 EXCLUSIVE_SUBSCRIPTIONS = ("late", "some")
 """The same for subscriptions of topics."""
 ONE_PRIORITY = ("tape",)
-"""Where more than one would leave open which of them are the newest bytes."""
+"""The topics whose messages have one priority. With several it is not defined which messages are the newest bytes."""
 HEADER_BYTES_MAX = 256
-"""Of the headers of a message, as the library counts them."""
+"""Most bytes of a message's headers, as the library counts them."""
 START_MS = ManualClock().time_ms()
 EVERYTHING = 1_000_000
 ENTRIES_MAX = 250
@@ -80,15 +84,15 @@ BYTES_MAX = 6 << 20
 FILLER = Random(5).randbytes(256 * 1024)
 DIGITS = 8
 ROUNDS_MAX = 20
-"""Of takes that find nothing though something is there: each reads a part, and leaves the rest to the background."""
+"""Most takes that find nothing although a message is there: each reads a part, and the background reads the rest."""
 STEPS_UNTIL_COMPARED = 10
 SELDOM = 5
-"""Of so many picks one does it, where it empties a queue."""
+"""A call that empties a queue is made for one pick in so many."""
 
 picks = st.integers(0, 239)
-"""Which of those that there are."""
+"""A number that chooses one of the existing objects, modulo how many there are."""
 deadlines = st.sampled_from((0, 0, 0, 0, 2, 8))
-"""Seconds in which a consumer settles; 0: it has all time."""
+"""Seconds that a consumer has to settle a delivery; 0: there is no deadline."""
 delays = st.sampled_from((0, 0, 0, 0, 500, 1_500, 8_000))
 shapes = st.tuples(
     st.sampled_from((0, 40, 40, 3_000, 50_000)),
@@ -103,17 +107,17 @@ shapes = st.tuples(
 Shape = tuple[int, int, int, bool, str | None, int, int | None]
 
 CALLS: dict[str, tuple[st.SearchStrategy[Any], ...]] = {}
-"""By name of a method, what its arguments are chosen from."""
+"""By name of a method, the strategies of its arguments."""
 CHOICES: list[str] = []
-"""Those names, each as often as it is to be chosen."""
+"""The names of these methods, each as often as its weight says."""
 ALWAYS = {"send", "send_many", "publish", "subscribe", "subscribe_topic", "take", "ack", "wait"}
-"""What every example does. Of the rest each leaves something out, so that what is done is done more."""
+"""The methods that every example calls. Each example leaves out some of the others, and calls the rest more often."""
 
 Method = TypeVar("Method", bound=Callable[..., None])
 
 
 def call(*arguments: st.SearchStrategy[Any], weight: int = 1) -> Callable[[Method], Method]:
-    """The machine may call this method with such arguments."""
+    """Mark a method that the machine may call, with arguments drawn from these strategies."""
 
     def register(method: Method) -> Method:
         CALLS[method.__name__] = arguments
@@ -130,7 +134,7 @@ def calls(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 def body_of(letter: Letter) -> bytes:
-    """size: -1 has no body."""
+    """Return the body of a letter. A letter of size -1 has none."""
     return b"" if letter.size < 0 else b"%0*d" % (DIGITS, letter.number) + FILLER[letter.number % 1000 :][: letter.size]
 
 
@@ -148,7 +152,7 @@ def message_of(letter: Letter, now_ms: int) -> Message:
 
 
 def headers_of(letter: Letter) -> dict[str, HeaderValue]:
-    """What has no body is known by a header."""
+    """Return the headers of a letter. A header has the number of a message without a body."""
     return {"kind": letter.kind} if letter.size >= 0 else {"kind": letter.kind, "number": letter.number}
 
 

@@ -1,4 +1,4 @@
-"""What the state machine leaves to others, or does too late: handlers, drains, `get`, deadlines; and properties."""
+"""The calls of the state machine for handlers, drains, `get`, deadlines and properties."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forebay import AckTooLate, Delivery, Empty, Properties
 
 PROPERTIES = ("a", "cursor/eu", "n" * 100)
 PATIENCE_SECONDS = 20.0
-"""Of a handler that waits for a message: then its consumer is closed, which ends the wait."""
+"""How long a handler waits for a message before its consumer is closed, which ends the wait."""
 values = st.sampled_from((None, None, 0, 10, 10, 3_000, 9_000))
 """Length of a property; None: it is deleted."""
 
@@ -30,7 +30,7 @@ def change(properties: Properties, changes: dict[str, bytes | None]) -> None:
 
 
 class Handling(TopicTraffic):
-    """What is settled by others, or too late."""
+    """The part of the state machine in which a handler, or a deadline, settles deliveries."""
 
     # ------------------------------------------------------------------ draining and handlers
 
@@ -53,7 +53,7 @@ class Handling(TopicTraffic):
         weight=2,
     )
     def process(self, pick: int, outcomes: list[str]) -> None:
-        """So many messages are handled, if there are so many; then the consumer has drained."""
+        """Have a handler process one message for each outcome, if there are so many. Then the consumer has drained."""
         idle = [
             reader
             for reader in self.consumers
@@ -123,7 +123,7 @@ class Handling(TopicTraffic):
 
     @call(picks, weight=2)
     def get(self, pick: int) -> None:
-        """It is acknowledged before anybody could look at it."""
+        """Get a message, which is acknowledged before the call returns."""
         name = self.queues[pick % len(self.queues)]
         place = self.model.queue(name)
         reader = Reader(place, prefetch=1)

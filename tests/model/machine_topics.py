@@ -1,4 +1,4 @@
-"""What the state machine does with topics beside sending and taking: cursors, readers, patterns, retained messages."""
+"""The calls of the state machine for topics: cursors, readers, patterns, retained messages."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ from forebay import PropertiesFull, SettingsError, SubscriptionInUse, TopicReade
 from forebay.dispatch.engine.statistics import TopicStatistics
 
 PROPERTY_BYTES = 256
-"""That one takes beside name and value, and a character of its name."""
+"""The charge of a property beside its name and value."""
 NAME_BYTES = 4
+"""The charge of a character of its name."""
 RETAINED_BYTES_MAX = 1024
-"""That a retained message takes beside its body."""
+"""Most bytes that a retained message is charged beside its body."""
 NOWHERE = 10**9
 """A sequence that no message has."""
 
 
 def properties_charge(properties: dict[str, bytes | None]) -> int:
-    """What they take, those deleted by a transaction included."""
+    """Return the charge of properties, including those that a transaction deletes."""
     return sum(PROPERTY_BYTES + NAME_BYTES * len(name) + len(value or b"") for name, value in properties.items())
 
 
 class TopicTraffic(Traffic):
-    """What is there once is read again."""
+    """The part of the state machine that reads existing messages of topics again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class TopicTraffic(Traffic):
         return topic
 
     def compare_topic(self, topic: Topic, found: TopicStatistics) -> None:
-        """What it retains is seen from how many there are: the newest, and none that is young enough is missing."""
+        """Check a topic. The number of its retained messages tells which: the newest, and all that are young enough."""
         durable = {name: place for name, place in topic.places.items() if isinstance(name, str)}
         assert sorted(found.subscriptions) == sorted(durable)
         for name, place in durable.items():
@@ -94,7 +95,7 @@ class TopicTraffic(Traffic):
 
     @call(picks)
     def cleanup(self, pick: int = 0) -> None:
-        """What is retained too long goes with it."""
+        """Clean up. Messages that were retained long enough go."""
         self.store.bay.cleanup()
         self.trimmed_ms = self.model.now_ms
         for topic in self.model.topics.values():
@@ -158,7 +159,7 @@ class TopicTraffic(Traffic):
         ]
         fresh = [sent for sent in chosen if not self.model.is_over(sent.letter)]
         least = len(fresh) + sum(not self.model.has_expired(entry) for entry in others)
-        # What its selector does not match counts as long as it is there, which nothing tells.
+        # Messages that the selector does not match count while they exist. No call tells how long that is.
         most = len(chosen) + len(others) if place.selector is None else landing.messages
         assert least <= landing.messages <= most, f"{landing}: {least} to {len(chosen)} {others}"
         if least == landing.messages and priority is None:
@@ -167,7 +168,7 @@ class TopicTraffic(Traffic):
             self.check_sequences(chosen, landing.sequences)
 
     def check_sequences(self, chosen: Iterable[Sent], found: dict[int, int] | Any) -> None:
-        """It landed at the first of each priority."""
+        """Assert that a cursor landed at the first of these messages in each priority."""
         firsts: dict[int, Sent] = {}
         for sent in chosen:
             firsts.setdefault(sent.letter.priority, sent)
@@ -200,7 +201,7 @@ class TopicTraffic(Traffic):
 
     @call(picks, st.sampled_from((1, 3, 10, 100)), weight=3)
     def read(self, pick: int, most: int) -> None:
-        """What it had before is settled by that."""
+        """Read on with a reader, which settles what the previous read returned."""
         if not self.readers:
             return
         reader = list(self.readers)[pick % len(self.readers)]
@@ -275,7 +276,7 @@ class TopicTraffic(Traffic):
             self.model.retain(name, sent)
 
     def has_changed(self, more: int, change: Callable[[], object]) -> bool:
-        """Make a change that may find the properties full; whether it was made. more: what it adds to them at most."""
+        """Make a change for which there may be no room; return whether it was made. more: most bytes that it adds."""
         known = properties_charge(dict(self.model.properties))
         known += sum(
             properties_charge(branch.properties) for branch in (*self.model.open, *self.model.prepared.values())

@@ -76,7 +76,7 @@ class Traffic(RuleBasedStateMachine):
     entries_max = ENTRIES_MAX
     bytes_max = BYTES_MAX
     subscriptions = SUBSCRIPTIONS
-    """Of a topic, by name, with their selectors."""
+    """The durable subscriptions of each topic, by name, with their selectors."""
     subscriptions_max = 8
 
     def __init__(self) -> None:
@@ -315,7 +315,7 @@ class Traffic(RuleBasedStateMachine):
             self.receive(list(self.consumers)[pick % len(self.consumers)], most)
 
     def receive(self, reader: Reader, most: int) -> list[Entry]:
-        """A take, and what was taken."""
+        """Take, check each delivery, and return the entries that were taken."""
         consumer, place = self.consumers[reader], reader.place
         if reader.is_draining:
             with pytest.raises(Closed):
@@ -348,7 +348,7 @@ class Traffic(RuleBasedStateMachine):
         return entries
 
     def handed_out(self, reader: Reader, delivery: Delivery, offered: list[Entry]) -> Entry:
-        """It is what was offered, and in its turn."""
+        """Return the entry of a delivery. Assert that it was offered, and that it was its turn."""
         entry = self.entry_of(delivery, offered)
         if reader.place.is_dealt or reader.place.is_pattern:
             self.check_turn(reader, entry, offered)
@@ -381,7 +381,7 @@ class Traffic(RuleBasedStateMachine):
         return entry
 
     def check_delivery(self, entry: Entry, delivery: Delivery) -> None:
-        """It is what was sent."""
+        """Assert that a delivery shows what was sent."""
         letter = entry.letter
         assert delivery.body == body_of(letter)
         assert delivery.headers["kind"] == letter.kind
@@ -403,7 +403,7 @@ class Traffic(RuleBasedStateMachine):
             entry.is_doubtful = delivery.attempts == 1
 
     def check_turn(self, reader: Reader, entry: Entry, offered: list[Entry]) -> None:
-        """Where messages are assigned, a group is in order; of several topics, each is, and priorities are."""
+        """Assert the order that is promised: of a group where messages are assigned, and of a topic in a pattern."""
         if reader.place.is_pattern:
             assert entry is next(other for other in offered if other.topic == entry.topic)
             assert entry.letter.priority == offered[0].letter.priority
@@ -534,7 +534,7 @@ class Traffic(RuleBasedStateMachine):
 
     @call(picks)
     def misuse(self, pick: int) -> None:
-        """What is settled can't be settled again, and what another holds not at all. Nothing comes of it."""
+        """Settle deliveries twice, or those of another consumer. Each call is refused and changes nothing."""
         if not self.settled:
             return
         consumer, delivery = self.settled[0]
@@ -558,7 +558,7 @@ class Traffic(RuleBasedStateMachine):
 
     @call(st.sampled_from((500, 1_000)))
     def pass_time(self, ms: int) -> None:
-        """Nobody does what is due meanwhile; so nothing may be, but that messages expire."""
+        """Let time pass without background work. So no work may become due meanwhile, except that messages expire."""
         coming = range(self.model.now_ms + 1, self.model.now_ms + ms + 1)
         entries = [entry for place in self.model.places() for entry in place.entries]
         if self.is_watched or any(
@@ -604,7 +604,7 @@ class Traffic(RuleBasedStateMachine):
         self.trimmed_ms = self.model.now_ms - 1000
 
     def notice_late(self) -> None:
-        """What was not settled in time comes back as a failed attempt, but never too early."""
+        """Take over deliveries that came back after their deadline, each as a failed attempt. None came too early."""
         has_dead = False
         for reader in self.consumers:
             if not reader.deadline_ms:
@@ -626,7 +626,7 @@ class Traffic(RuleBasedStateMachine):
             self.untie(place)
 
     def notice_gone(self) -> None:
-        """Which destinations went because nobody used them: none too early, and each in the end."""
+        """Take over the deletion of inactive destinations. None went too early, and each goes in the end."""
         bay = self.store.bay
         there = {"queue": bay.destinations(), "topic": bay.topics()}
         for kind, found in list(self.model.inactive()):
@@ -639,7 +639,7 @@ class Traffic(RuleBasedStateMachine):
                 del (self.model.queues if kind == "queue" else self.model.topics)[found.name]
 
     def untie(self, place: Place) -> None:
-        """What came at once, from several places, has some order."""
+        """Give entries that came at once from several places the order that was seen."""
         if len({entry.order for entry in place.entries}) < len(place.entries):
             order = {seen(message): n for n, message in enumerate(self.store.queue(place.name).browse())}
             for entry in place.entries:

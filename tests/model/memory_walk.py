@@ -35,31 +35,31 @@ from forebay.store.numbering import UNLIMITED
 
 KIB: Final = 1024
 LIMITS_BYTES: Final = (4096 * KIB, 5120 * KIB, 6144 * KIB, 8192 * KIB)
-"""What a seed, and `resize`, choose from."""
+"""The memory limits from which a seed, and `resize`, choose."""
 NUMBERED: Final = Struct(">II")
-"""What a body begins with: number of the message, and how many bytes follow."""
+"""The beginning of a body: the number of the message, and how many bytes follow."""
 FILLER: Final = Random(7).randbytes(1024 * KIB)
 FILLER_STEP: Final = 977
 QUEUE_MESSAGES_MAX: Final = 500
 """Together the queues then want about 16 MiB."""
 TOPIC_MESSAGES_MAX: Final = 150
-"""Of the subscription that is farthest behind."""
+"""Most pending messages of the subscription that is farthest behind."""
 NEARLY_FULL_BYTES: Final = 256 * KIB
 ROUNDS_MAX: Final = 5
-"""Of takes that find nothing though something is owed."""
+"""Most takes in a row that find nothing although a message is owed."""
 PHASE_STEPS: Final = 5_000
-"""So long senders are as busy, beside consumers, as the phase says."""
+"""Steps of a phase. Each phase has its own ratio of sends to takes."""
 COMPARED_STEPS: Final = 2_500
-"""Between two looks at each charge and at each depth."""
+"""Steps between two audits of every charge and every depth."""
 CHECKED_AUDITS: Final = 8
-"""Every so many of those, each structure is looked at."""
+"""Every so many audits, each structure is checked too."""
 
 QUEUES: Final = ("orders", "grouped", "picked", "retries", "shared", "reserved")
 LOOSE_QUEUES: Final = ("mortal", "DLQ.mortal")
-"""What is sent there expires or dies, so what must be there is not known."""
+"""Queues whose messages expire or become dead letters, so that the walk does not know which must be there."""
 MOVES: Final = (("picked", "retries"), ("retries", "reserved"), ("reserved", "retries"))
 SELECTING: Final = ("picked", "news", "ledger")
-"""Where messages have the header that SELECTOR asks for."""
+"""The destinations whose messages have the header of SELECTOR."""
 ONLINE: Final = 20
 """Subscribers of "news" at the same time."""
 QUEUE_CONSUMERS_MAX: Final = 3
@@ -84,7 +84,7 @@ POLICIES: Final = {
 
 @dataclass
 class Report:
-    """What walks did."""
+    """The counts of what walks did."""
 
     steps: int = 0
     delivered: int = 0
@@ -193,7 +193,7 @@ class MemoryWalk:
 
     @contextmanager
     def _refusable(self) -> Iterator[None]:
-        """What is done here may find no room in memory, and then did nothing."""
+        """Allow the call in the block to find no room in memory. Then it has changed nothing."""
         try:
             yield
         except StoreFull:
@@ -201,7 +201,7 @@ class MemoryWalk:
 
     @contextmanager
     def refused_at_the_end_of_memory(self, *, persistent: bool) -> Iterator[None]:
-        """What is sent here finds a place, unless it is not persistent and nobody could give memory for it."""
+        """Let only a non-persistent send in the block find no room, and only if nothing could give memory back."""
         try:
             yield
         except StoreFull as full:
@@ -459,7 +459,7 @@ class MemoryWalk:
         return True
 
     def _some_held(self) -> tuple[Taker, list[int]] | None:
-        """A consumer, and some of what it holds; None: a few hold nothing."""
+        """Return a consumer and some messages that it holds. None: the few that were asked hold none."""
         for taker in self.random.choices(self._takers, k=5):
             if taker.held:
                 break
@@ -490,7 +490,7 @@ class MemoryWalk:
         return True
 
     def reject(self) -> bool:
-        """Where nobody keeps dead letters, so that is the end of them."""
+        """Reject in a queue without a dead-letter queue, so that the messages are gone."""
         takers = [taker for taker in self._takers if taker.place.name == "picked" and taker.held]
         if not takers:
             return False
@@ -527,7 +527,7 @@ class MemoryWalk:
         return True
 
     def take_with_deadline(self) -> bool:
-        """It leaves before its time is over, so all comes back."""
+        """Take with a deadline, and close the consumer before it passes, so that all messages come back."""
         place = self._queues["orders"]
         with self._refusable(), self.store.queue("orders").subscribe(ack_deadline_seconds=5, prefetch=10) as consumer:
             taker = Taker(consumer, place)

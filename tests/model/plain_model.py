@@ -1,8 +1,7 @@
 """The library as lists and dictionaries: what a caller may count on, and nothing of how it is done.
 
-A `Place` is what consumers take from: a queue, or one subscription of a
-topic. It is a list of entries in order, and each entry is a message with what
-has become of it there. Time is a number that somebody else moves.
+Consumers take from a `Place`: a queue, or one subscription of a topic. It is a list of entries in order. An entry is a
+message with its state in that place. Time is a number that the caller moves.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ SELECTORS: Final[dict[str | None, Callable[[int], bool]]] = {
 
 
 COUNTS: Final = ("enqueued", "delivered", "acknowledged", "redelivered", "dead_lettered")
-"""What the statistics count since the store was opened."""
+"""The counters of the statistics, which begin anew with each open."""
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A message as it was sent. Equal numbers, equal bodies."""
+    """A message as it was sent. Letters with the same number have the same body."""
 
     number: int
     size: int = 0
@@ -40,7 +39,7 @@ class Letter:
     id: str | None = None
     """None: nobody knows it, because the message was moved and the library gave it a new one."""
     stamp: tuple[str, str | None, str, int] | None = None
-    """Of a dead letter: which destination and durable subscription it comes from, why, after how many attempts."""
+    """For a dead letter: its destination, its durable subscription, the reason, and the number of attempts."""
 
 
 @dataclass(eq=False)
@@ -49,33 +48,33 @@ class Entry:
 
     letter: Letter
     rank: float
-    """Who came later has more. Equal where nothing is promised about the order."""
+    """A later arrival has a higher rank. Ranks are equal where the order is not promised."""
     due_ms: int = 0
-    """Nobody gets it before that, whatever happens to the process."""
+    """The time before which nobody gets it, also after a crash: it was sent with a delay."""
     back_ms: int = 0
-    """Likewise, because it came back with a delay."""
+    """The time before which nobody gets it, because it came back with a delay."""
     attempts: int = 0
-    """That are known to whoever opens the store next."""
+    """The attempts that are recorded, so that the next process knows them."""
     tried: int = 0
-    """That its consumers have seen."""
+    """The attempts that its consumers have seen."""
     is_counted: bool = False
-    """It came back, or may have been in flight when a process died: every attempt is known at once."""
+    """Whether each attempt is recorded at once: it came back, or may have been in flight when a process died."""
     is_doubtful: bool = False
-    """A power cut may have taken some of the attempts."""
+    """Whether a power cut may have taken records of attempts."""
     is_dead: bool = False
-    """It had its last attempt, and is about to leave."""
+    """Whether it had its last attempt, and is about to leave."""
     topic: str = ""
-    """Where it was sent; "" in a queue."""
+    """The topic to which it was sent; "" in a queue."""
     is_retained: bool = False
-    """It was given to a new subscription, as the message that the topic retains."""
+    """Whether it was given to a new subscription as the retained message of the topic."""
     late_ms: int = 0
-    """It is not late before that, where its reader has a deadline."""
+    """The time before which it is not late, if its reader has a deadline."""
     slack_ms: int = 0
-    """And it comes back at most so much later."""
+    """How long after late_ms it comes back at the latest."""
     reader: Reader | None = None
-    """Whose prefetch it counts for."""
+    """The consumer whose prefetch it counts for."""
     branch: Branch | None = None
-    """Which transaction acknowledged it and has no outcome yet."""
+    """The transaction without an outcome that has acknowledged it."""
 
     @property
     def order(self) -> tuple[int, float]:
@@ -95,11 +94,11 @@ class Reader:
     prefetch: int = 0
     priority: int = 0
     deadline_ms: int = 0
-    """In which it settles what it takes; 0: it has all time."""
+    """The time that it has to settle a delivery; 0: there is no deadline."""
     is_draining: bool = False
-    """It takes nothing more."""
+    """Whether it takes nothing more."""
     held: list[Entry] = field(default_factory=list)
-    """What it may still settle, in the order in which it was taken."""
+    """The entries that it may still settle, in the order of its takes."""
 
     def wants(self, entry: Entry) -> bool:
         return SELECTORS[self.selector](entry.letter.kind)
@@ -117,15 +116,15 @@ class Branch:
     sent: list[tuple[str, Letter]] = field(default_factory=list)
     acked: list[Entry] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
-    """Those of the acknowledged that are dead letters with the commit, in order."""
+    """The acknowledged entries that become dead letters with the commit, in order."""
     properties: dict[str, bytes | None] = field(default_factory=dict)
-    """What it sets; None: what it deletes."""
+    """The properties that it sets; None: it deletes the property."""
     xid: bytes | None = None
     is_of_a_process_before: bool = False
-    """Nobody remembers which of what it acknowledges is rejected."""
+    """Whether an earlier process prepared it: then nobody knows which of its acks are rejections."""
 
     def applied_to(self, properties: dict[str, bytes]) -> dict[str, bytes]:
-        """What the commit leaves."""
+        """Return the properties after the commit."""
         both = properties | self.properties
         return {name: value for name, value in both.items() if value is not None}
 
@@ -142,7 +141,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a policy says. dead_letters: where they go; None: nowhere."""
+    """The rules that a policy sets. dead_letters: the queue for dead letters; None: they are discarded."""
 
     max_attempts: int | None = None
     delay_ms: int = 0
@@ -150,11 +149,11 @@ class Rule:
     dead_letters: str | None = None
     keeps_expired: bool = False
     retain_ms: int | None = None
-    """How long a topic keeps what nobody needs."""
+    """How long a topic keeps messages that nobody needs."""
     retain_bytes: int | None = None
-    """How many bytes of its newest messages it keeps so."""
+    """How many bytes of its newest messages a topic keeps although nobody needs them."""
     inactive_ms: int | None = None
-    """After which it is deleted, if it is empty and nobody uses it."""
+    """The time after which an empty destination that nobody uses is deleted."""
 
     def wait_ms(self, attempts: int) -> int:
         return self.delay_ms * int(self.backoff ** (attempts - 1))
@@ -169,30 +168,32 @@ class Rule:
 
 @dataclass(eq=False)
 class Place:
+    """A queue, or one subscription of a topic."""
+
     name: str
-    """Of the queue, or of the topic."""
+    """The name of the queue, or of the topic."""
     rule: Rule
     selector: str | None = None
-    """Of a subscription: what else comes is not for it."""
+    """The selector of a subscription, which gets only messages that match."""
     subscription: str | None = None
     is_durable: bool = True
     is_shared: bool = False
-    """The readers that it has admit others."""
+    """Whether its readers admit other readers."""
     entries: list[Entry] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
     line: list[Reader] = field(default_factory=list)
-    """The exclusive consumers: the first one gets all."""
+    """The exclusive consumers in line: the first one gets all messages."""
     is_paused: bool = False
     has_message_groups: bool = False
-    """Some message had a group once: who gets what is no longer a matter of order alone."""
+    """Whether a message ever had a group: then the order alone does not decide who gets a message."""
     has_ranks: bool = False
-    """Likewise some consumer a priority, since the store was opened."""
+    """Whether a consumer had a priority since the store was opened, with the same effect."""
     is_pattern: bool = False
-    """It gets what is sent to several topics: of one topic in order, and what has the highest priority first."""
+    """Whether it gets the messages of several topics: the highest priority first, and those of one topic in order."""
     used_ms: int = 0
-    """When it was last seen in use, where that matters."""
+    """When it was last seen in use. It matters if the place can become inactive."""
     met_ms: int = 0
-    """When somebody was last there who may have come and gone between two looks, and was given nothing."""
+    """When a consumer was last there and got nothing. The library may not have seen it between two looks."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
     @property
@@ -206,28 +207,30 @@ class Place:
 
 @dataclass(eq=False)
 class Sent:
-    """A persistent message of a topic, as long as somebody could read it again."""
+    """A persistent message of a topic that can be read again."""
 
     letter: Letter
     rank: float
     sent_ms: int
     due_ms: int
     is_retained: bool
-    """The policy keeps it, whoever needs it."""
+    """Whether the policy of the topic keeps it."""
     sequence: int | None = None
-    """None: nobody has seen it yet."""
+    """Its sequence; None: no delivery has shown it yet."""
 
 
 @dataclass(eq=False)
 class Topic:
+    """A topic with its subscriptions, and the messages that can be read again."""
+
     name: str
     rule: Rule
     places: dict[object, Place] = field(default_factory=dict)
-    """Of its subscriptions: by name, or by whatever stands for one without."""
+    """The places of its subscriptions, by name, or by an object that stands for a subscription without a name."""
     sent: list[Sent] = field(default_factory=list)
-    """What exists, in order."""
+    """The existing messages, in order."""
     retained: Letter | None = None
-    """What each new subscription is given."""
+    """The retained message, which each new subscription gets."""
     used_ms: int = 0
     met_ms: int = 0
 
@@ -240,12 +243,12 @@ class PlainModel:
     """All places of a store, and all that a caller may do to them."""
 
     def __init__(self, rules: dict[str, Rule], topic_rules: dict[str, Rule]) -> None:
-        """By name; who has none has no last attempt."""
+        """Make an empty store. Rules are by name; a destination without one has no last attempt."""
         self._rules, self._topic_rules = rules, topic_rules
         self.now_ms = 0
         self.queues: dict[str, Place] = {}
         self.topics: dict[str, Topic] = {}
-        # By what the names of their topics begin with.
+        # The places of patterns, by the beginning that the names of their topics share.
         self.patterns: dict[str, list[Place]] = {}
         self.properties: dict[str, bytes] = {}
         self.open: list[Branch] = []
@@ -255,13 +258,13 @@ class PlainModel:
     # ------------------------------------------------------------------ places
 
     def queue(self, name: str) -> Place:
-        """It begins to exist when somebody speaks of it."""
+        """Return the place of a queue, which exists from its first use on."""
         if name not in self.queues:
             self.queues[name] = Place(name, self._rules.get(name, Rule()), used_ms=self.now_ms)
         return self.queues[name]
 
     def topic(self, name: str) -> Topic:
-        """Likewise. Patterns that match have it from the beginning."""
+        """Return a topic, which exists from its first use on. Patterns that match include it at once."""
         if name not in self.topics:
             found = Topic(name, self._topic_rules.get(name, Rule()), used_ms=self.now_ms)
             found.places |= {place: place for place in self._matching(name)}
@@ -272,7 +275,7 @@ class PlainModel:
         return (place for beginning, found in self.patterns.items() if name.startswith(beginning) for place in found)
 
     def subscribe(self, topic: str, key: object, selector: str | None, *, is_durable: bool) -> Place:
-        """Who is new is given what the topic retains."""
+        """Return the place of a subscription. A new one gets the retained message of the topic."""
         found = self.topic(topic)
         if key not in found.places:
             name = key if isinstance(key, str) else None
@@ -302,7 +305,7 @@ class PlainModel:
         yield from dict.fromkeys(places)
 
     def inactive(self) -> Iterator[tuple[str, Place | Topic]]:
-        """The destinations that are deleted in the end, for nobody uses them."""
+        """Yield the destinations that are deleted in the end, because nobody uses them."""
         kinds: dict[str, list[Place | Topic]] = {"queue": [*self.queues.values()], "topic": [*self.topics.values()]}
         for kind, found in kinds.items():
             for each in found:
@@ -310,7 +313,7 @@ class PlainModel:
                     yield kind, each
 
     def note_use(self, *, is_look: bool = False) -> None:
-        """Time is about to pass: who is in use now was not unused before.
+        """Note which destinations are in use, before time passes: their inactive time has not begun.
 
         is_look: the library has looked too. It notices a message whenever that came, all else at a look.
         """
@@ -322,11 +325,11 @@ class PlainModel:
                     found.used_ms = self.now_ms
 
     def delete(self, name: str) -> None:
-        """The queue and all that is in it, in hands or not."""
+        """Delete a queue with all its messages, also those that somebody holds."""
         del self.queues[name]
 
     def is_known_to_a_branch(self, place: Place | Topic) -> bool:
-        """Then it can't be deleted."""
+        """Return whether a transaction knows the place, so that it can't be deleted."""
         if isinstance(place, Topic):
             return False
         branches = (*self.open, *self.prepared.values())
@@ -346,17 +349,17 @@ class PlainModel:
         return self.is_over(entry.letter)
 
     def held_of(self, topic: Topic) -> set[int]:
-        """The numbers of what is in the hands of some subscription."""
+        """Return the numbers of the persistent messages that consumers or transactions of any subscription hold."""
         entries = [entry for place in topic.places.values() for entry in place.entries if entry.letter.is_persistent]
         return {entry.letter.number for entry in entries if entry.is_in_hands}
 
     def is_held_elsewhere(self, entry: Entry) -> bool:
-        """While a subscription holds a persistent message it expires for no other."""
+        """Return whether another subscription may hold the message: then it expires for none."""
         is_shared = entry.topic and entry.letter.is_persistent
         return bool(is_shared) and entry.letter.number in self.held_of(self.topics[entry.topic])
 
     def free(self, place: Place) -> list[Entry]:
-        """What somebody may be handed now, in order."""
+        """Return the entries of a place that may be handed out now, in order."""
         return [
             entry
             for entry in place.entries
@@ -365,14 +368,14 @@ class PlainModel:
         ]
 
     def offered(self, reader: Reader) -> list[Entry]:
-        """What a consumer may be handed now. In order, where nothing is assigned."""
+        """Return the entries that a consumer may be handed now, in order unless messages are assigned."""
         place = reader.place
         if place.is_paused or reader.is_draining or (place.line and place.line[0] is not reader):
             return []
         return [entry for entry in self.free(place) if reader.wants(entry) and not self.is_withheld(reader, entry)]
 
     def is_withheld(self, reader: Reader, entry: Entry) -> bool:
-        """A group is in one hand, and in order."""
+        """Return whether a message must wait for its group, which has one owner and stays in order."""
         group, place = entry.letter.group, reader.place
         if group is None or not place.has_message_groups:
             return False
@@ -388,7 +391,7 @@ class PlainModel:
         return False
 
     def depths(self, place: Place) -> range:
-        """What has expired is counted until it has left."""
+        """Return the depths that a place may report: expired messages count until they have left."""
         most = len(place.entries)
         gone = sum(self.has_expired(entry) and not entry.is_in_hands for entry in place.entries)
         return range(most - gone, most + 1)
@@ -396,7 +399,7 @@ class PlainModel:
     # ------------------------------------------------------------------ sending
 
     def arrive(self, place: Place, letters: Iterable[Letter], *, are_tied: bool = False) -> None:
-        """They come last of their priority, in this order."""
+        """Let letters arrive behind all others of their priority. are_tied: their order is not promised."""
         for letter in letters:
             self._ranks += not are_tied
             place.has_message_groups |= letter.group is not None and place.name in self.queues
@@ -408,7 +411,7 @@ class PlainModel:
         insort(place.entries, entry, key=lambda other: other.order)
 
     def publish(self, name: str, letters: Iterable[Letter]) -> None:
-        """What is not persistent is for those who are there."""
+        """Send to a topic. Non-persistent letters reach only subscriptions with a consumer."""
         topic = self.topic(name)
         for letter in letters:
             self._ranks += 1
@@ -421,13 +424,16 @@ class PlainModel:
                     self._arrive(place, Entry(replace(letter, delay_ms=0), self._ranks, due_ms, topic=name))
 
     def retain(self, name: str, letter: Letter) -> None:
-        """It takes the place of the one before; nothing takes it, where there is no body."""
+        """Replace the retained message of a topic. A letter without a body deletes it."""
         self.topics[name].retained = letter if letter.size >= 0 else None
 
     # ------------------------------------------------------------------ topics again
 
     def existing(self, topic: Topic, *, for_reader: bool) -> list[Sent]:
-        """What can be read again: it is retained, or a subscription needs it, for a cursor a durable one."""
+        """Return the messages that can be read again: retained ones, and those that a subscription needs.
+
+        for_reader: any subscription counts; False, for a cursor: only durable ones.
+        """
         needed = {
             entry.letter.number
             for place in topic.places.values()
@@ -438,7 +444,7 @@ class PlainModel:
         return [sent for sent in topic.sent if sent.is_retained or sent.letter.number in needed]
 
     def keep_newest(self, topic: Topic, count: int) -> None:
-        """No more than so many are retained now; what nobody needs besides is gone for ever, once it is due."""
+        """Retain only the newest messages. Older ones are gone once they are due and nobody needs them."""
         retained = [sent for sent in topic.sent if sent.is_retained]
         for sent in retained[: len(retained) - count]:
             sent.is_retained = False
@@ -446,7 +452,7 @@ class PlainModel:
         topic.sent = [sent for sent in topic.sent if sent in needed or sent.due_ms > self.now_ms]
 
     def seek(self, topic: Topic, place: Place, chosen: Iterable[Sent], priority: int | None) -> None:
-        """What is chosen, and nothing else of that priority, or of any, is pending, as if it was never delivered."""
+        """Move a cursor: only the chosen messages of a priority are pending, as if never delivered. None: of all."""
         left = [
             entry
             for entry in place.entries
@@ -460,7 +466,7 @@ class PlainModel:
         self.begin(topic, place, chosen)
 
     def begin(self, topic: Topic, place: Place, chosen: Iterable[Sent]) -> None:
-        """They are pending there in their old places."""
+        """Let a reader begin: the chosen messages are pending there, in their old order."""
         for sent in chosen:
             if SELECTORS[place.selector](sent.letter.kind):
                 letter = replace(sent.letter, delay_ms=0)
@@ -490,7 +496,7 @@ class PlainModel:
             place.counts["acknowledged"] += 1
 
     def give_back(self, place: Place, entries: Iterable[Entry], delay_ms: int | None) -> None:
-        """One more attempt failed. delay_ms: at least so long; None: at once, for nothing failed."""
+        """Give entries back after a failed attempt. delay_ms: the least delay; None: at once, by a close."""
         for entry in entries:
             self._let_go(entry)
             entry.attempts, entry.is_counted = max(entry.tried, entry.attempts, 1), True
@@ -501,7 +507,7 @@ class PlainModel:
                 entry.back_ms = self.now_ms + wait_ms if wait_ms else 0
 
     def release(self, place: Place, entries: Iterable[Entry]) -> None:
-        """Nobody tried them. What was written of it at the hand-out is taken back, though never below one."""
+        """Give entries back untried. The attempt that a hand-out has recorded is taken back, but never below 1."""
         for entry in entries:
             self._let_go(entry)
             entry.attempts = max(entry.tried - 1, 1) if entry.is_counted else entry.attempts
@@ -509,7 +515,7 @@ class PlainModel:
             place.counts["redelivered"] += 1
 
     def reject(self, place: Place, entries: Iterable[Entry], reason: str) -> None:
-        """Dead letters now; of what nobody keeps those for, and of dead letters themselves, nothing is left."""
+        """Make dead letters of entries at once. Without a dead-letter queue, and in one, they are gone."""
         self._ranks += 1
         for entry in entries:
             self._let_go(entry)
@@ -540,7 +546,7 @@ class PlainModel:
             self.forget(place)
 
     def forget(self, place: Place) -> None:
-        """A subscription ends."""
+        """End a subscription."""
         for topic in self.topics.values():
             topic.places = {key: found for key, found in topic.places.items() if found is not place}
         for places in self.patterns.values():
@@ -550,7 +556,7 @@ class PlainModel:
     # ------------------------------------------------------------------ transactions
 
     def hold(self, branch: Branch, entries: Iterable[Entry]) -> None:
-        """They are acknowledged with the commit; until then they count for their consumer."""
+        """Acknowledge entries in a transaction. Until its commit they count for the credit of their consumer."""
         for entry in entries:
             assert entry.reader is not None
             entry.reader.held.remove(entry)
@@ -558,7 +564,7 @@ class PlainModel:
             branch.acked.append(entry)
 
     def reject_in(self, branch: Branch, place: Place, entries: Iterable[Entry], reason: str) -> None:
-        """They are dead letters with the commit; where those go is there at once."""
+        """Reject entries in a transaction. The dead-letter queue is made at once; they go there with the commit."""
         entries = list(entries)
         branch.rejected += [Rejected(place, entry, reason, entry.tried) for entry in entries]
         if place.rule.dead_letters is not None and entries:
@@ -600,7 +606,7 @@ class PlainModel:
     # ------------------------------------------------------------------ many at once
 
     def pending(self, place: Place, selector: str | None = None) -> list[Entry]:
-        """What is there and in nobody's hands, whatever it waits for."""
+        """Return the entries that neither a consumer nor a transaction holds, due or not."""
         return [entry for entry in place.entries if not entry.is_in_hands and SELECTORS[selector](entry.letter.kind)]
 
     def remove(self, place: Place, entries: Iterable[Entry]) -> None:
@@ -608,7 +614,7 @@ class PlainModel:
             place.entries.remove(entry)
 
     def move(self, source: Place, target: Place, entries: list[Entry]) -> None:
-        """They come anew to where they go; what they wait for by themselves they go on waiting for."""
+        """Move entries to another queue. They arrive there anew; the delay of their send continues."""
         self.remove(source, entries)
         own = (replace(entry.letter, id=_own_id(entry.letter)) for entry in entries)
         letters = [
@@ -621,7 +627,7 @@ class PlainModel:
     # ------------------------------------------------------------------ what happens by itself
 
     def let_dead_leave(self) -> None:
-        """They have, as soon as background work was done."""
+        """Let entries leave after their last attempt, as background work does."""
         self._ranks += 1
         for place in list(self.places()):
             for entry in self.pending(place):
@@ -629,7 +635,7 @@ class PlainModel:
                     self._bury(place, entry, "max_attempts")
 
     def let_expired_leave(self) -> None:
-        """They have, once time has passed and background work was done: those of topics when nobody holds them."""
+        """Let expired entries leave, as background work does. Those of topics leave when nobody holds them."""
         self._ranks += 1
         for topic in self.topics.values():
             held = self.held_of(topic)
@@ -655,7 +661,7 @@ class PlainModel:
     # ------------------------------------------------------------------ the end of a process
 
     def close_store(self) -> None:
-        """A clean end: what was in hands comes back, and counts."""
+        """Close and reopen the store. Held messages come back, each as a failed attempt."""
         for branch in list(self.open):
             self.end(branch, commits=False)
         for place in list(self.places()):
@@ -667,7 +673,7 @@ class PlainModel:
                 entry.is_counted = entry.attempts > 0
 
     def crash(self, *, is_power_cut: bool) -> None:
-        """Everybody who held something is gone, and what they did not confirm never was."""
+        """Reopen the store after a crash. Consumers and open transactions are gone with what they held."""
         self.open.clear()
         self._reopen()
         for place in self.places():
@@ -696,7 +702,7 @@ class PlainModel:
 
 
 def own_id(number: int) -> str | None:
-    """Some messages bring an id of their own."""
+    """Return the id that a message brings itself, as every fourth does."""
     return f"own-{number}" if number % 4 == 0 else None
 
 

@@ -191,7 +191,7 @@ class StateMachine(Handling):
 
     @call()
     def make_temporary(self) -> None:
-        """Transactions leave it alone: it would go when they are decided."""
+        """Make a temporary queue. No transaction uses it, because it may be deleted before the outcome."""
         if len(self.temporary) < 2:
             queue = self.store.bay.temporary_queue()
             self.temporary[queue.name] = queue
@@ -243,7 +243,7 @@ class StateMachine(Handling):
 
     @call()
     def close_idle(self) -> None:
-        """Whoever uses a queue later notices nothing."""
+        """Close idle destinations. A later use notices nothing."""
         self.store.close_idle()
 
     @call(st.sampled_from(("4MiB", "5MiB", "8MiB")))
@@ -288,7 +288,7 @@ class StateMachine(Handling):
         self.compare()
 
     def forget_empty(self) -> None:
-        """A queue that nobody sent anything to may be gone with the power."""
+        """Forget queues and topics without messages that are gone. A power cut may take them."""
         bay = self.store.bay
         for place in self.queue_places():
             if place.name not in bay.destinations():
@@ -299,7 +299,7 @@ class StateMachine(Handling):
             assert not topic.places and not topic.retained and self.sync == "always"
 
     def resolve_doubts(self) -> None:
-        """After a power cut: whether something had its last attempt is seen from where it is."""
+        """After a power cut, find out by their place which messages had their last attempt."""
         doubtful = {
             place: [entry for entry in place.entries if entry.is_doubtful and entry.is_dead]
             for place in self.model.places()
@@ -313,7 +313,7 @@ class StateMachine(Handling):
                 entry.attempts = min(entry.attempts, (place.rule.max_attempts or 1) - 1)
 
     def still_there(self, place: Place, entries: list[Entry]) -> list[Entry]:
-        """Those of the entries that have not left as dead letters."""
+        """Return the entries that have not left as dead letters."""
         if place.subscription is None:
             found = [*map(seen, self.store.queue(place.name).browse())]
             return [entry for entry in entries if identity_of(entry) in found]
@@ -356,7 +356,7 @@ class StateMachine(Handling):
             self.compare()
 
     def compare(self) -> None:
-        """What can be asked is what the model says."""
+        """Compare every figure and every pending message with the model."""
         statistics = self.store.bay.statistics()
         differing = statistics.destinations.keys() ^ self.model.queues.keys()
         assert not differing, f"{differing} of queues"

@@ -44,7 +44,7 @@ DIGITS = 8
 LONG_SECONDS = 100.0
 """Behind every delay and every expiry."""
 STEPS = 10
-"""After which all have been given up that are to be."""
+"""Steps after which every message with enough attempts has been given up."""
 PENDING_MAX = 120
 
 Key = tuple[int, str]
@@ -76,34 +76,34 @@ WEIGHTS = {
     "reopen": (0, 1),
     "compare": (1, 2),
 }
-"""Of each operation, what one seed may draw."""
+"""By operation, the weights of which each seed draws one."""
 
 
 class Branch(NamedTuple):
     sent: frozenset[Key]
     acked: frozenset[Key]
     back: frozenset[Key]
-    """Of those acknowledged, what is pending again for sure after a rollback."""
+    """The acknowledged messages that are certainly pending again after a rollback."""
 
 
 @dataclass
 class Model:
-    """What must be pending, and what may be."""
+    """The messages that must be pending, and those that may be."""
 
     seed: int
     next_number: int = 0
     sure: set[Key] = field(default_factory=set)
     maybe: set[Key] = field(default_factory=set)
-    """A call that began and did not end decides about it, or time does. Nothing else is there."""
+    """Messages that may be pending: a call without an outcome, or time, decides. No others are pending."""
     worthless: set[Key] = field(default_factory=set)
-    """They were in a queue that discards dead letters, and may be again where a power cut undid a move."""
+    """Messages that were in a queue which discards dead letters. A power cut may bring them back there."""
     branches: dict[bytes, Branch] = field(default_factory=dict)
     prepared: set[bytes] = field(default_factory=set)
     subscriptions: set[tuple[str, str]] = field(default_factory=set)
     has_lost: bool = False
-    """A power cut may have taken what was not synced, and no recovery has said yet how much."""
+    """Whether a power cut may have taken records that were not synced, and no recovery has shown yet how many."""
     is_vague: bool = False
-    """It did so once: what had come back, and was gone again before anybody looked, may be delivered."""
+    """Whether a power cut ever did so: then messages that came back and went again unseen may be delivered."""
 
     def fork(self) -> Model:
         return Model(
@@ -124,7 +124,7 @@ class Model:
         return self.next_number
 
     def begins(self, keys: Iterable[Key]) -> None:
-        """A call decides about these."""
+        """Note that a call decides about these messages."""
         self.maybe.update(keys)
         self.sure -= self.maybe
 
@@ -160,7 +160,7 @@ class Model:
         self.has_lost = False
 
     def ends(self, branch: Branch, *, commits: bool) -> None:
-        """A transaction has its outcome."""
+        """Note that a transaction has its outcome."""
         if commits:
             self.are_gone(branch.acked)
             self.begins(branch.sent)

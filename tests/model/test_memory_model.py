@@ -32,7 +32,7 @@ KIB = 1024
 LIMIT_BYTES = 4096 * KIB
 BACKLOG_BYTES_MAX = 8 * LIMIT_BYTES
 LIMITS = ("4MiB", "5MiB", "8MiB", "12MiB", "16MiB")
-"""What `resize` chooses from."""
+"""The limits from which `resize` chooses."""
 RESIZE_STEPS = 50
 FILLER = Random(1).randbytes(1024 * KIB)
 QUEUES = ("orders", "prices", "audit")
@@ -78,7 +78,7 @@ class Sent:
 
 @dataclass
 class Taker:
-    """A consumer, and what it should hold, in the order in which it took it."""
+    """A consumer, with the messages that it should hold in the order of its takes."""
 
     consumer: Consumer
     queue: str
@@ -88,7 +88,7 @@ class Taker:
 
 
 class Model:
-    """Does the same to the library and to itself. `steps` counts operations."""
+    """Makes each call on the library and on the model. `steps` counts the calls."""
 
     def __init__(self, seed: int, *, is_resized: bool = False) -> None:
         self.random = Random(seed)
@@ -144,7 +144,7 @@ class Model:
     # What is sent.
 
     def message(self) -> tuple[Message, int]:
-        """A message, and where in FILLER its body begins."""
+        """Return a message, and the place in FILLER where its body begins."""
         random = self.random
         dice = random.random()
         if dice < 0.85:
@@ -214,7 +214,7 @@ class Model:
         self.takers.append(Taker(consumer, name, selector, prefetch))
 
     def expected(self, taker: Taker) -> Iterator[Sent]:
-        """What it could be given, in order."""
+        """Yield the messages that a consumer could get, in order."""
         free = self.free[taker.queue]
         for place in free:
             sent = free[place]
@@ -364,7 +364,7 @@ class Model:
         self.store.bay.cleanup()
 
     def reopen(self) -> None:
-        """A clean one: it loses what is not persistent, and nothing else."""
+        """Close and reopen the store, which loses only non-persistent messages."""
         for taker in self.takers:
             for name in list(taker.held):
                 self.returned(taker, name)
@@ -468,7 +468,7 @@ def test_the_ledger_stays_below_the_limit_ten_million_times(seed: int) -> None:
 
 
 class LedgerModel:
-    """What lists, deliveries, loads and acks do to the ledger, without messages to read."""
+    """Charges the ledger as lists, deliveries, loads and acks do, without a journal."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -537,7 +537,7 @@ class LedgerModel:
         self.budget.approach_target()
 
     def load(self) -> None:
-        """A read buffer, and what a cache had, which changes its owner."""
+        """Charge a read buffer, and let a message of a cache change its owner."""
         size = self.random.randrange(512 * KIB)
         if self.reading.reserve(size):
             message = self.pending.take(self.sequence % 3, self.sequence - self.random.randrange(50))
@@ -547,7 +547,7 @@ class LedgerModel:
             self.reading.release(size)
 
     def use_index(self) -> None:
-        """Acks need blocks of the index at any usage."""
+        """Let acks reserve blocks of the index, which must succeed at any usage."""
         if self.index.held_bytes < 512 * KIB:
             assert self.index.reserve(5632) or self.index.held_bytes + 5632 > 512 * KIB
         else:
@@ -556,7 +556,7 @@ class LedgerModel:
 
 @pytest.fixture(autouse=True)
 def _one_disk_at_a_time() -> Iterator[None]:
-    """A bay is a cycle of objects, and a simulated disk holds 100 MiB: the collector alone would come for five."""
+    """Collect each bay after its test. A bay is a cycle of objects, and its simulated disk holds 100 MiB."""
     yield
     gc.collect()
 

@@ -22,9 +22,9 @@ from state_machine import StateMachine
 
 SEEDS_APART = 10_000
 STEPS = 200
-"""Of one example."""
+"""Steps of one example."""
 EXAMPLES = 12
-"""That one seed draws. Of more, most would be small changes of those before."""
+"""Examples of one seed. Hypothesis makes most further ones by small changes of these."""
 SHORT_SEEDS = 3
 SOAK_PARTS = 20
 SOAK_STEPS = 1_000_000

@@ -35,13 +35,13 @@ CALLS = {
     "delete_topic": 1,
     "open_once_more": 1,
 }
-"""How often each is chosen."""
+"""The weight of each call."""
 MEANWHILE = ("drain_some", "drain_some", "burst", "join", "close_some", "end_some", "resize_some", "give_back")
-"""What may come between the halves of a load."""
+"""The calls that may come between the halves of a load."""
 
 
 class TopicReaders(StateMachine):
-    """A number says what happens."""
+    """The state machine with many subscriptions of one topic. A random number chooses each call."""
 
     entries_max = 40_000
     bytes_max = 60 << 20
@@ -134,7 +134,7 @@ class TopicReaders(StateMachine):
                 self.done(reader, taken)
 
     def receive_what_is_there(self, reader: Reader, most: int) -> list[Entry]:
-        """A take that waits for nothing: the load that is under way may have what it could get."""
+        """Take without waiting. The take may get less than is offered, because a load under way may have the rest."""
         offered = self.model.offered(reader)
         entries = []
         for delivery in self.consumers[reader].take(most):
@@ -180,7 +180,7 @@ class TopicReaders(StateMachine):
     # ------------------------------------------------------------------ a load in two halves
 
     def begin_load(self) -> None:
-        """A load that others overtake, and that is given up sometimes."""
+        """Begin a load, which others overtake, and which is given up sometimes."""
         lists = [target for target in self.store.lists() if target.has_supply]
         load = self.begun(self.random.choice(lists)) if lists else None
         if load is None:

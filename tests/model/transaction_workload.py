@@ -22,7 +22,7 @@ PENDING_MAX = 60
 
 
 class Branch(NamedTuple):
-    """What a transaction brings and takes."""
+    """The messages that a transaction sends and acknowledges."""
 
     sent: frozenset[int] = frozenset()
     acked: frozenset[int] = frozenset()
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
     @property
     def deliverable(self) -> frozenset[int]:
-        """What nobody's outcome is awaited for."""
+        """The pending messages that no undecided transaction has acknowledged."""
         return self.pending.difference(*(branch.acked for _, branch in self.prepared))
 
 
@@ -59,7 +59,7 @@ class Model:
     """The device must hold this one or a later one whatever `sync` says."""
     queue_of: dict[int, str] = field(default_factory=dict)
     has_lost: bool = False
-    """A crash may have taken what was not synced, and no recovery has said yet how much."""
+    """Whether a crash may have taken records that were not synced, and no recovery has shown yet how many."""
 
     @property
     def now(self) -> State:
@@ -84,7 +84,7 @@ class Model:
         return [*self.states[first:], *([self.coming] if self.coming is not None else [])]
 
     def settle(self, state: State) -> None:
-        """A recovery decided what was open."""
+        """Note what a recovery has found: it decides what was open."""
         self.states, self.coming, self.synced, self.has_lost = [state], None, 0, False
 
 
@@ -130,7 +130,7 @@ def check_state(bay: Forebay, model: Model, seed: int, *, loses_unsynced: bool) 
 
 @dataclass
 class _Open:
-    """A transaction under way, and what it brings and takes so far."""
+    """A transaction under way, with the messages that it has sent and acknowledged so far."""
 
     transaction: Transaction
     sent: set[int] = field(default_factory=set)
@@ -192,7 +192,7 @@ class Workload:
             self._held.append(delivery)
 
     def _take_held(self) -> list[Delivery]:
-        """Some of one consumer's."""
+        """Return some deliveries of one consumer."""
         if not self._held:
             return []
         queue = self._random.choice(self._held).destination

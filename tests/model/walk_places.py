@@ -1,4 +1,4 @@
-"""What the memory walk owes: the messages of each queue and each subscription, and what is in whose hands."""
+"""The messages that the memory walk owes to each queue and subscription, and who holds which of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def selected(number: int) -> bool:
 
 
 class Place:
-    """What consumers take from: a queue, or a subscription of a topic. It owes each message until it is settled."""
+    """A queue, or a subscription of a topic. It owes each message to its consumers until the message is settled."""
 
     def __init__(
         self, name: str, topic: TopicPlaces | None = None, selector: str | None = None, durable: str = ""
@@ -70,14 +70,14 @@ class Place:
         return number not in self._fleeting
 
     def end_process(self) -> None:
-        """What was in no prepared transaction is free by now; what is not persistent is gone."""
+        """End the process: only prepared transactions hold messages now, and non-persistent ones are gone."""
         self.free -= self._fleeting
         self._fleeting.clear()
         self.consumers = 0
 
 
 class LoosePlace(Place):
-    """What it owes is not known: messages expire, die or are evicted."""
+    """A place whose messages expire, become dead letters or are evicted, so that nobody knows what it owes."""
 
     def arrive(self, numbers: Iterable[int], *, persistent: bool) -> None:
         """Know nothing of it."""
@@ -103,14 +103,14 @@ class TopicPlaces:
         return max((place.behind for place in self.places), default=0)
 
     def arrive(self, numbers: Sequence[int], *, persistent: bool) -> None:
-        """What is not persistent is for those who are there."""
+        """Let messages arrive. Non-persistent ones reach only subscriptions with a consumer."""
         for place in self.places:
             if persistent or place.consumers:
                 chosen = numbers if place.selector is None else [*filter(selected, numbers)]
                 place.arrive(chosen, persistent=persistent)
 
     def begin(self, place: Place) -> Place:
-        """A new subscription, which is given what the topic retains."""
+        """Add a new subscription, which gets the retained messages."""
         self.places.append(place)
         place.arrive(self.retained.values(), persistent=False)
         return place
@@ -118,7 +118,7 @@ class TopicPlaces:
 
 @dataclass(eq=False)
 class Taker:
-    """A consumer, and what it holds, in the order in which it took it."""
+    """A consumer with the deliveries that it holds, in the order of its takes."""
 
     consumer: Consumer
     place: Place
@@ -128,7 +128,7 @@ class Taker:
 
 @dataclass(eq=False)
 class Branch:
-    """A transaction, and what its outcome decides."""
+    """A transaction with the messages about which its outcome decides."""
 
     transaction: Transaction
     sent: list[tuple[Place | TopicPlaces, list[int], bool]] = field(default_factory=list)

@@ -21,12 +21,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("fleet")
     for name, is_ill in (("healthy", False), ("ill", True), ("damaged", False)):
         random = Random(3)
-        build_fleet._load_the_past(directory, name, random, NOW_MS)
+        build_fleet.load_the_past(directory, name, random, NOW_MS)
         with forebay.open(directory, broker_name=name, **build_fleet.SETTINGS) as bay:
-            build_fleet._work(bay, random, is_stuck=is_ill, is_lagging=is_ill)
+            build_fleet.send_and_settle(bay, random, is_stuck=is_ill, is_lagging=is_ill)
             if not is_ill and name == "healthy":
                 bay.cleanup()
-    build_fleet._damage(directory / "damaged")
+    build_fleet.damage(directory / "damaged")
     return directory
 
 

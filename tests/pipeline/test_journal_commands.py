@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command_streams import json_rows
 
 import forebay
 from forebay import Message
@@ -66,10 +66,6 @@ def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forebay.pipeline.spark.session.session", lambda master: Unstopped(spark))
 
 
-def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_glob_names_all_stores_that_it_matches(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", f"{fleet}/a-*"]) == 0
     first, second, last = capsys.readouterr().out.splitlines()
@@ -91,27 +87,27 @@ def test_directory_named_twice_is_read_once(fleet: Path, capsys: pytest.CaptureF
 
 def test_dump_and_queues_take_several_directories(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump", "--json", f"{fleet}/a-1", f"{fleet}/a-2"]) == 0
-    assert {row["broker"] for row in rows(capsys)} == {"broker-a-1", "broker-a-2"}
+    assert {row["broker"] for row in json_rows(capsys)} == {"broker-a-1", "broker-a-2"}
     assert main(["queues", "--json", f"{fleet}/a-*"]) == 0
-    assert [(row["broker"], row["depth"]) for row in rows(capsys)] == [("broker-a-1", 10), ("broker-a-2", 10)]
+    assert [(row["broker"], row["depth"]) for row in json_rows(capsys)] == [("broker-a-1", 10), ("broker-a-2", 10)]
     assert main(["health", "--json", f"{fleet}/a-*"]) == 1
-    assert [row["ok"] for row in rows(capsys)] == [False, False]
+    assert [row["ok"] for row in json_rows(capsys)] == [False, False]
 
 
 def test_verify_prints_damaged_places_as_json(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--json", f"{fleet}/a-*"]) == 0
-    assert rows(capsys) == []
+    assert json_rows(capsys) == []
     assert main(["verify", "--json", f"{fleet}/*"]) == 1
-    [row] = rows(capsys)
+    [row] = json_rows(capsys)
     assert (row["broker"], row["data_log"]) == ("broker-b-1", 1) and row["problem"]
 
 
 def test_explain_prints_reasons_as_json_of_all_or_one_data_log(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--json", f"{fleet}/a-*"]) == 0
-    found = {(row["broker"], row["data_log"], row["holder"]) for row in rows(capsys)}
+    found = {(row["broker"], row["data_log"], row["holder"]) for row in json_rows(capsys)}
     assert {("broker-a-1", 1, "0:orders"), ("broker-a-2", 1, "0:orders")} <= found
     assert main(["explain", "--json", f"{fleet}/a-*", "1"]) == 0
-    assert {row["data_log"] for row in rows(capsys)} == {1}
+    assert {row["data_log"] for row in json_rows(capsys)} == {1}
     assert main(["explain", f"{fleet}/a-*", "1"]) == 0
     assert capsys.readouterr().out.count("because 0:orders has 10 messages") == 2
     assert main(["explain", f"{fleet}/a-1", "99999999999"]) == 2
@@ -131,7 +127,7 @@ def test_plan_of_several_traces_goes_on_behind_one_that_cannot_be_played(
     traces: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", *traces, "--limits", "4MiB,16MiB", "--json"]) == 1
-    failed, *played = rows(capsys)
+    failed, *played = json_rows(capsys)
     assert failed["trace"] == traces[0] and failed["problem"]
     assert [[row["limit_bytes"] for row in found["limits"]] for found in played] == [[4 << 20, 16 << 20]] * 2
     assert main(["plan", *traces[1:], "--limits", "4MiB"]) == 0
@@ -146,7 +142,7 @@ def test_plan_of_several_traces_goes_on_behind_one_that_cannot_be_played(
 def test_spark_answers_as_one_process_does(fleet: Path, traces: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     def answers(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
         code = main([*arguments, "--json"])
-        found = rows(capsys)
+        found = json_rows(capsys)
         for row in found:
             row.pop("oldest_seconds", None)
         return code, sorted(found, key=str)

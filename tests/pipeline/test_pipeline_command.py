@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_streams import json_rows
 
 import forebay
 from forebay import Message
 from forebay.__main__ import main
-from forebay.pipeline.commands.questions import _rows_of
+from forebay.pipeline.commands.questions import rows_of_partitions
 from forebay.pipeline.errors import SparkMissing
 from forebay.pipeline.spark import java
 from forebay.pipeline.spark.java import JAVA_VERSION_MIN, java_home, java_version
@@ -31,35 +31,31 @@ def kept(tmp_path: Path) -> Path:
     return directory
 
 
-def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_whoever_asks_for_json_gets_the_lines_that_are_json_anyway(
     kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipeline", "rebuild", str(kept)]) == 0
-    plain = lines(capsys)
+    plain = json_rows(capsys)
     assert main(["pipeline", "rebuild", str(kept), "--json"]) == 0
-    assert lines(capsys) == plain
+    assert json_rows(capsys) == plain
 
 
 def test_each_question_is_answered_in_lines(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "check", str(kept)]) == 0
-    assert lines(capsys) == []
+    assert json_rows(capsys) == []
     assert main(["pipeline", "backlog", str(kept)]) == 0
-    found = {(row["destination"], row["subscription"]): row["messages"] for row in lines(capsys)}
+    found = {(row["destination"], row["subscription"]): row["messages"] for row in json_rows(capsys)}
     assert found == {("orders", None): 10, ("prices", "audit"): 1}
     assert main(["pipeline", "pins", str(kept)]) == 0
-    assert {row["reason"] for row in lines(capsys)} == {"pending_message", "in_use"}
+    assert {row["reason"] for row in json_rows(capsys)} == {"pending_message", "in_use"}
     assert main(["pipeline", "rebuild", str(kept)]) == 0
-    assert sum(row["messages"] for row in lines(capsys)) == 11
+    assert sum(row["messages"] for row in json_rows(capsys)) == 11
 
 
 def test_facts_are_lines_with_bodies_on_request(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow")
     assert main(["pipeline", "facts", "--bodies", str(kept)]) == 0
-    messages = [row for row in lines(capsys) if row["kind"] == "message"]
+    messages = [row for row in json_rows(capsys) if row["kind"] == "message"]
     assert len(messages) == 11
     assert messages[0]["body"] == "dGVh" and json.loads(messages[0]["headers"]) == {"raw": {"base64": "/w=="}}
 
@@ -91,13 +87,13 @@ def test_damage_ends_with_1_refused_or_reported(kept: Path, capsys: pytest.Captu
     image[200] ^= 1
     path.write_bytes(image)
     assert main(["pipeline", "check", str(kept)]) == 1
-    [place] = lines(capsys)
+    [place] = json_rows(capsys)
     assert (place["broker"], place["data_log"]) == ("localhost", 1) and place["problem"]
     assert main(["pipeline", "backlog", str(kept)]) == 1
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.startswith("forebay: localhost: data-1.log at offset ")
     assert main(["pipeline", "backlog", "--on-damage", "report", str(kept)]) == 1
-    [row] = lines(capsys)
+    [row] = json_rows(capsys)
     assert row["problem"].startswith("data-1.log at offset ")
 
 
@@ -242,13 +238,13 @@ def test_data_log_that_cannot_be_read_is_named_or_reported(
     first.mkdir()
     assert main(["pipeline", question, str(kept)]) == 1
     if question == "check":
-        (row,) = lines(capsys)
+        (row,) = json_rows(capsys)
         assert (row["data_log"], row["problem"]) == (1, "the data log cannot be read (Is a directory)")
     else:
         assert "cannot be read (Is a directory)" in said(capsys)
     if question == "facts":
         assert main(["pipeline", question, "--on-damage", "report", str(kept)]) == 1
-        rows = lines(capsys)
+        rows = json_rows(capsys)
         assert [row["data_log"] for row in rows if row["problem"]] == [1]
         assert sum(row["kind"] == "message" for row in rows) == 1
 
@@ -334,7 +330,7 @@ class AskedContext:
 
 def test_spark_works_at_several_partitions_at_once_and_keeps_few_in_memory() -> None:
     context = AskedContext()
-    rows = _rows_of(context, AskedRdd())
+    rows = rows_of_partitions(context, AskedRdd())
     assert next(rows) == {"partition": 0, "row": 0} and context.asked == [[0, 1, 2, 3]]
     assert [row["partition"] * 3 + row["row"] for row in rows] == list(range(1, 30))
     assert context.asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

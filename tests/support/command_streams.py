@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from forebay.dispatch.commands.streams import Streams
 
@@ -34,3 +38,8 @@ class Captured:
     @property
     def lines(self) -> list[str]:
         return self.out.getvalue().splitlines()
+
+
+def json_rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Return the lines of JSON that commands have printed since the last call."""
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from simulated_bay import SimulatedBay
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
+import forebay.console
 from forebay.console.guard import Access
 from forebay.console.pages import console
 from forebay.console.sources import StatusSource
@@ -77,6 +79,11 @@ def of_status(root: Path, *, bodies: bool = False, **access: Any) -> TestClient:
             StatusSource(str(root)), Access(TOKEN, **({"open_reading": True, "open_messages": True} | access)), bodies
         )
     )
+
+
+def console_of(store: SimulatedBay, **fields: Any) -> TestClient:
+    """Return a client of a console for a store of this process. By default anybody may read."""
+    return client(forebay.console.app(store.bay, token=TOKEN, **({"open_reading": True} | fields)))
 
 
 def client(app: ASGIApp, **fields: Any) -> TestClient:

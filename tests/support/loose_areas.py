@@ -24,7 +24,8 @@ from forebay.dispatch.core.model.destination import SelectorGroup, TargetList
 from forebay.dispatch.core.model.non_persistent_lane_state import NonPersistentLaneState
 from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.monitor import Monitor
-from forebay.dispatch.planning.player import PlayedAreas, PlayedStore
+from forebay.dispatch.planning.played_areas import PlayedAreas
+from forebay.dispatch.planning.played_store import PlayedStore
 from forebay.dispatch.selectors.selector import compile_selector
 from forebay.store.disk.memory_disk import MemoryDisk
 from forebay.store.environment.account import Unlimited

@@ -26,8 +26,6 @@ from forebay.dispatch.config.settings import Settings
 from forebay.store.errors import ForebayError
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT_LAYERS_MAX = 4
-"""Containers with no more layers than these have them in one line of the list."""
 
 # ------------------------------------------------------------------ tables
 
@@ -234,21 +232,6 @@ def _layers(contract: dict[str, list[str]]) -> Iterator[Layers]:
     yield Layers(container, [[name.strip("() ").removeprefix(f"{container}.") for name in row] for row in given])
 
 
-def layers_list() -> str:
-    """Return the contracts as Markdown: for each container its layers, the top one first.
-
-    A container with few layers takes one line, in which `>` stands between them.
-    """
-    parts = []
-    for container, found in layers():
-        rows = ["  ".join(row) for row in found]
-        if len(rows) <= SHORT_LAYERS_MAX:
-            parts.append(f"`{container}`: `{' > '.join(rows)}`")
-        else:
-            parts.append("\n".join([f"`{container}`, the top layer first:", "", "```text", *rows, "```"]))
-    return "\n\n".join(parts)
-
-
 ROW_HEIGHT = 30
 WIDTH = 900
 NAME_WIDTH = 130
@@ -392,7 +375,6 @@ BLOCKS = {
     "docs/reference/errors.md": ("errors", errors_tree),
     "docs/reference/log-events.md": ("events", events_table),
     "docs/guide/migrating-from-activemq.md": ("activemq", properties_table),
-    "docs/internals/layers.md": ("layers", layers_list),
     "docs/internals/dispatch-core.md": ("files", core_files),
     "docs/internals/dispatch-consumer.md": ("files", consumer_files),
 }

@@ -27,8 +27,7 @@ class MemoryStatistics:
 
     @classmethod
     def of(cls, budget: Budget) -> MemoryStatistics:
-        """Return the present state of a ledger, without the curve. A falling limit falls first as far as it may."""
-        budget.approach_target()
+        """Return the present state of a ledger, without the curve."""
         holders = {name: budget.held_by(name) for name in budget.holders}
         shares = budget.share_statistics()
         return cls(budget.limit_bytes, budget.held_bytes, budget.held_bytes_max, holders, shares=shares)

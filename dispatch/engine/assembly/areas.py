@@ -67,9 +67,9 @@ def make_areas(
     foundation: FoundationLayer, store_layer: StoreLayer, memory_rule: MemoryRule, recorder: Recorder | None
 ) -> AreaLayer:
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
-    settings, budget, upcalls = foundation.settings, foundation.budget, foundation.upcalls
-    directory = store_layer.directory
-    loads = LoadRequests(foundation.background_requests.wake_loader, foundation.clock if settings.background else None)
+    upcalls, directory = foundation.upcalls, store_layer.directory
+    clock = foundation.clock if foundation.settings.background else None
+    loads = LoadRequests(foundation.background_requests.wake_loader, clock)
     make_dispatch_area: Callable[..., DispatchArea] = DispatchArea
     traffic = TrafficObserver()
     if recorder is not None:
@@ -78,22 +78,8 @@ def make_areas(
         make_dispatch_area, traffic = partial(RecordedDispatchArea, recorder), RecordedTraffic(recorder)
     memory = _make_memory(foundation, store_layer, memory_rule)
     dispatch_area = make_dispatch_area(memory, loads, directory.steady_clock.now_ms, upcalls)
-    watermarks = upcalls.watermarks = Watermarks(
-        memory,
-        foundation.shares,
-        partial(
-            CurveWatch,
-            dispatch_area=dispatch_area,
-            holder=budget.holder(holder_names.CURVE),
-            limit_bytes=foundation.shares.limit_bytes,
-            shares_at=partial(shares_of, settings),
-        ),
-        request_load=loads.request,
-        bound_in_flight=dispatch_area.bound_in_flight,
-        retry_waiters=dispatch_area.retry_waiters,
-        measures=traffic.measures,
-    )
-    upcalls.reclaim = watermarks.reclaim
+    watermarks = _make_watermarks(foundation, memory, loads, dispatch_area, traffic)
+    upcalls.watermarks, upcalls.reclaim = watermarks, watermarks.reclaim
     target_area = TargetArea(foundation.monitor, loads, dispatch_area, traffic)
     target_lists = TargetLists(memory, watermarks, loads, dispatch_area, upcalls, traffic)
     distributions = DistributionParts(
@@ -122,6 +108,31 @@ def make_areas(
             destination_memory=memory.destination_memory,
             lane_state_parts=_make_lane_state_parts(foundation, store_layer),
         ),
+    )
+
+
+def _make_watermarks(
+    foundation: FoundationLayer,
+    memory: MemoryOwners,
+    loads: LoadRequests,
+    dispatch_area: DispatchArea,
+    traffic: TrafficObserver,
+) -> Watermarks:
+    """Return the Watermarks, with the live curve as the observer of the lists."""
+    return Watermarks(
+        memory,
+        foundation.shares,
+        partial(
+            CurveWatch,
+            dispatch_area=dispatch_area,
+            holder=foundation.budget.holder(holder_names.CURVE),
+            limit_bytes=foundation.shares.limit_bytes,
+            shares_at=partial(shares_of, foundation.settings),
+        ),
+        request_load=loads.request,
+        bound_in_flight=dispatch_area.bound_in_flight,
+        retry_waiters=dispatch_area.retry_waiters,
+        measures=traffic.measures,
     )
 
 

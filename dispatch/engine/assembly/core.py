@@ -123,16 +123,7 @@ def _make_destinations(
         areas.memory.consumer_memory,
         closable,
     )
-    lanes = DestinationLanes(
-        monitor=monitor,
-        message_store=directory.message_store,
-        epoch=directory.journal.epoch,
-        target_lists=areas.target_lists,
-        memory=areas.memory,
-        overhead=overhead,
-        timed=redelivery_layer.timed,
-        removals=removals,
-    )
+    lanes = _make_lanes(foundation, store_layer, areas, redelivery_layer, overhead, removals)
     opener = DestinationOpener(
         rows=rows,
         policy_applier=PolicyApplier(monitor, rows, store_layer.windows, foundation.policies),
@@ -151,6 +142,26 @@ def _make_destinations(
         message_group_queues=message_group_queues,
         dead_letter_queues=DeadLetterQueues(queues, lanes, message_group_queues),
         overhead=overhead,
+    )
+
+
+def _make_lanes(
+    foundation: FoundationLayer,
+    store_layer: StoreLayer,
+    areas: AreaLayer,
+    redelivery_layer: RedeliveryLayer,
+    overhead: DestinationOverhead,
+    removals: Removals,
+) -> DestinationLanes:
+    return DestinationLanes(
+        monitor=foundation.monitor,
+        message_store=store_layer.directory.message_store,
+        epoch=store_layer.directory.journal.epoch,
+        target_lists=areas.target_lists,
+        memory=areas.memory,
+        overhead=overhead,
+        timed=redelivery_layer.timed,
+        removals=removals,
     )
 
 

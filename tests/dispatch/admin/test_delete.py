@@ -169,7 +169,7 @@ def test_non_persistent_send_that_is_under_way_while_the_queue_is_deleted_holds_
     queue = simulated.queue()
     queue.send(b"x", persistent=False)
     queue.send(b"a later turn")
-    lane = queue._destination.non_persistent_lanes[4]  # the send has looked it up
+    lane = simulated.queue_state().non_persistent_lanes[4]  # the send has looked it up
     assert lane is not None
     queue.delete()
     with simulated.lock, pytest.raises(Closed):

@@ -6,9 +6,9 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_streams import json_rows
 
 import forebay
 from forebay import DestinationPolicy, Message, Settings
@@ -29,10 +29,6 @@ def bodies(directory: Path, queue: str = "orders") -> list[bytes]:
         return [message.body for message in bay.queue(queue).browse()]
 
 
-def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def give_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
@@ -49,9 +45,9 @@ def test_browse_shows_messages_in_order_and_no_body_unless_asked(
     assert first.split()[1:] == ["4", "5", "bytes", '{"n":', "0}"] and '{"n": 1}' in second
     assert count == "2 of 5 messages"
     assert main(["browse", str(kept), "orders", "--json", "--selector", "n >= 3", "--bodies"]) == 0
-    assert [(row["headers"], row["body"]) for row in rows(capsys)] == [({"n": 3}, "tea 3"), ({"n": 4}, "tea 4")]
+    assert [(row["headers"], row["body"]) for row in json_rows(capsys)] == [({"n": 3}, "tea 3"), ({"n": 4}, "tea 4")]
     assert main(["browse", str(kept), "orders", "--json"]) == 0
-    assert all("body" not in row for row in rows(capsys))
+    assert all("body" not in row for row in json_rows(capsys))
     assert len(bodies(kept)) == 5
 
 
@@ -60,7 +56,7 @@ def test_browse_shows_all_where_more_are_asked_for(kept: Path, capsys: pytest.Ca
     assert main(["browse", str(kept), "orders", "-n", count]) == 0
     assert capsys.readouterr().out.endswith("5 of 5 messages\n")
     assert main(["browse", str(kept), "orders", "-n", count, "--json"]) == 0
-    assert len(rows(capsys)) == 5
+    assert len(json_rows(capsys)) == 5
 
 
 def test_body_and_header_steer_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +67,7 @@ def test_body_and_header_steer_no_terminal(tmp_path: Path, capsys: pytest.Captur
     printed = capsys.readouterr().out
     assert "\x1b" not in printed and "\\x1b[2J\\xff\\n" in printed
     assert main(["take", str(tmp_path), "orders", "--json"]) == 0
-    assert rows(capsys)[0]["body_base64"] == "G1sySv8K"
+    assert json_rows(capsys)[0]["body_base64"] == "G1sySv8K"
 
 
 # ---------------------------------------------------------------------- send
@@ -84,7 +80,7 @@ def test_send_takes_its_body_from_an_option_or_from_standard_input(
     first = capsys.readouterr().out.strip()
     give_input(monkeypatch, b"\x00raw\n")
     assert main(["send", str(kept), "late", "--json", "--priority", "7"]) == 0
-    [row] = rows(capsys)
+    [row] = json_rows(capsys)
     with forebay.open(kept, memory_limit="8MiB") as bay:
         found = {message.message_id: message for message in bay.queue("late").browse()}
     assert found[first].body == "caf\u00e9".encode()
@@ -137,7 +133,7 @@ def test_take_leaves_everything_as_it_was(kept: Path, capsys: pytest.CaptureFixt
 
 def test_take_with_ack_removes_what_it_printed(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["take", str(kept), "orders", "--ack", "-n", "2", "--json"]) == 0
-    assert [row["body"] for row in rows(capsys)] == ["tea 0", "tea 1"]
+    assert [row["body"] for row in json_rows(capsys)] == ["tea 0", "tea 1"]
     assert main(["take", str(kept), "orders", "--ack", "--selector", "n = 3"]) == 0
     assert capsys.readouterr().out == "tea 3\n"
     assert bodies(kept) == [b"tea 2", b"tea 4"]
