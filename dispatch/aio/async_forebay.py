@@ -230,7 +230,6 @@ class AsyncForebay:
             self._workers.shutdown(wait=False)  # submitted work is done anyway
             if closing.done():
                 self._closing = None
-                self._caller.close()
 
     def __repr__(self) -> str:
         return repr(self._synchronous)
@@ -266,7 +265,12 @@ def open_in_loop(
             submitted = workers.submit(
                 lambda: open_forebay(directory, settings, clock=clock, disk=disk, on_progress=on_progress, **fields)
             )
-            return AsyncForebay(await finished(workers, submitted, Forebay.close), workers=workers)
+            bay = await finished(workers, submitted, Forebay.close)
+            try:
+                return AsyncForebay(bay, workers=workers)
+            except BaseException:
+                workers.submit(bay.close)  # or nobody could open the directory again
+                raise
         except BaseException:
             workers.shutdown(wait=False)
             raise

@@ -25,7 +25,7 @@ from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
 from ...store.disk.disk import BackgroundSync
-from ...store.errors import Closed, ForebayError
+from ...store.errors import Closed
 from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
 
@@ -59,6 +59,7 @@ class _Mean:
 class _BackgroundRound(NamedTuple):
     """A round that waits for a sync in the background."""
 
+    sync: BackgroundSync
     asked: int
     """Number of calls that had asked when it began. It confirms for them."""
     journal_end: int
@@ -88,7 +89,6 @@ class GroupCommit:
         thread_confirmer: ThreadConfirmer,
         loop: asyncio.AbstractEventLoop,
         workers: Executor,
-        background: BackgroundSync | None = None,
     ) -> None:
         self._monotonic = monitor.monotonic
         self._thread_confirmer = thread_confirmer
@@ -97,12 +97,10 @@ class GroupCommit:
         # The end up to which the journal must be confirmed for all calls that asked.
         self._journal_end = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        # Syncs in the background. None: the disk has none, or nothing is synced.
-        self._background = background
+        # Whether this loop can watch descriptors.
+        self._can_watch = True
         # The round under way, if it is one in the background.
         self._background_round: _BackgroundRound | None = None
-        if background is not None:
-            loop.add_reader(background.fileno(), self._end_background_round)
         # Number of calls that ever asked. The last of them wait.
         self._asked = 0
         # Number of calls that are confirmed, woken or not.
@@ -136,13 +134,6 @@ class GroupCommit:
             self._loop.call_soon(self._begin)
         return future
 
-    def close(self) -> None:
-        """Let go of the descriptor, after the store was closed. A second call does nothing."""
-        if self._background is not None:
-            self._end_background_round()  # the close of the store has made its sync
-            self._loop.remove_reader(self._background.fileno())
-            self._background = None
-
     def _begin(self) -> None:
         if not self._begin_background_round():
             self._begin_in_worker()
@@ -159,25 +150,31 @@ class GroupCommit:
 
     def _begin_background_round(self) -> bool:
         """Begin a round in the background; return False if a worker must do it."""
-        if self._background is None:
+        if not self._can_watch:
+            return False
+        asked, journal_end, began = self._asked, self._journal_end, self._monotonic()
+        try:
+            sync = self._thread_confirmer.begin_confirm(journal_end)
+        except BaseException as error:
+            self._finish_round(asked, 0.0, error, is_under_way=False)
+            return True
+        if sync is None:
             return False
         try:
-            if not self._thread_confirmer.begin_confirm(self._background):
-                return False
-        except ForebayError:
-            return False  # the worker meets the same error, and passes it on
-        self._background_round = _BackgroundRound(self._asked, self._journal_end, self._monotonic())
+            self._loop.add_reader(sync.fileno(), self._end_background_round)
+        except Exception:
+            self._can_watch = False  # as a loop of Windows: the worker waits for the sync that was begun
+            return False
+        self._background_round = _BackgroundRound(sync, asked, journal_end, began)
         return True
 
     def _end_background_round(self) -> None:
         """End the round in the background, whose sync is made. The loop calls it when the descriptor can be read."""
-        if self._background is not None:
-            self._background.clear()
         ended, self._background_round = self._background_round, None
-        if ended is None:
-            return
+        assert ended is not None
         failure: BaseException | None = None
         try:
+            self._loop.remove_reader(ended.sync.fileno())
             if not self._thread_confirmer.try_end_confirm(ended.journal_end):
                 self._begin_in_worker()
                 return
@@ -260,7 +257,8 @@ class GroupCommit:
         waiting = len(self._waiting)
         self._sync_mean.add(sync_seconds)
         # A sync in the background often waits for the processor on which the loop writes: the two can't overlap.
-        self._overlaps = self._background is None and self._sync_mean.seconds < waiting * self._write_mean.seconds
+        is_in_background = self._can_watch and self._thread_confirmer.syncs_in_background
+        self._overlaps = not is_in_background and self._sync_mean.seconds < waiting * self._write_mean.seconds
         woken = min(asked - self._woken, (waiting + 1) // 2 if self._overlaps else waiting)
         self._wake(woken)
         # Run behind the calls that were just woken, so that what they write at once shares the next sync.

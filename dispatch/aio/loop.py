@@ -96,8 +96,7 @@ class LoopConfirmer(Confirmer):
         self._ended = 0
         self._workers = workers
         self._inbox = inbox
-        background = parts.journal.background_sync() if self._syncs_always else None
-        self._group_commit = GroupCommit(parts.monitor, parts.thread_confirmer, loop, workers, background)
+        self._group_commit = GroupCommit(parts.monitor, parts.thread_confirmer, loop, workers)
 
     # ------------------------------------------------------------------ what a write owes
 
@@ -120,10 +119,6 @@ class LoopConfirmer(Confirmer):
         """Return a future that ends once everything that this tick owes is done, or with what doing it raised."""
         owed, self.owed = self.owed, 0
         return self._group_commit.wait(owed)
-
-    def close(self) -> None:
-        """Let go of the loop. A second call does nothing."""
-        self._group_commit.close()
 
     # ------------------------------------------------------------------ sends that wait
 

@@ -99,13 +99,21 @@ class ThreadConfirmer(Confirmer):
         if self.monitor.deferred:
             self.monitor.run_deferred()
 
-    def begin_confirm(self, background: BackgroundSync) -> bool:
+    def begin_confirm(self, journal_end: int) -> BackgroundSync | None:
         """Begin what `confirm` does, if that is a sync and nothing more. Requires: no lock.
 
-        False: call `confirm`, in a thread that may wait. Otherwise call `try_end_confirm` when the sync is made.
+        Return what tells that the sync is made: call `try_end_confirm` then. None: call `confirm`, in a thread that may
+        wait.
         """
         # What a commit has not published yet may have to be written to tmp-storage.
-        return not self._publisher.unpublished_non_persistent and self._journal.begin_sync(background)
+        if self._publisher.unpublished_non_persistent:
+            return None
+        return self._journal.begin_sync(journal_end)
+
+    @property
+    def syncs_in_background(self) -> bool:
+        """Whether `begin_confirm` may succeed."""
+        return self._journal.syncs_in_background
 
     def try_end_confirm(self, journal_end: int) -> bool:
         """End what `begin_confirm` has begun when the journal ended there. Requires: no lock.

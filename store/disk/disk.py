@@ -12,7 +12,6 @@ import errno
 import os
 from typing import Final, Protocol, runtime_checkable
 
-from .kernel_sync import KernelSync
 from .os_file import OsFile
 from .write_window import keeps_space
 
@@ -86,26 +85,23 @@ class Directory(Protocol):
 class BackgroundSync(Protocol):
     """Makes syncs of files, one at a time, while the thread that began them goes on.
 
-    An event loop watches its descriptor. `begin`, `is_made` and `wait` require the sync lock of the journal.
+    Requires for all but `fileno`: the sync lock of the journal. It is freed with the last reference to it.
     """
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read when a sync has ended, until `clear`."""
-
-    def clear(self) -> None:
-        """Let the descriptor wait for the end of another sync."""
+        """Return a descriptor that an event loop can watch: it can be read when the sync is made, until the next one."""
 
     def begin(self, file: File) -> bool:
         """Begin a sync of all that was appended to a file. False: it can't be made so; sync it otherwise.
 
-        Requires: the sync before it was ended.
+        Requires: `is_made` has answered for the sync before it.
         """
 
     def is_made(self) -> bool:
-        """Return whether the sync is made. OSError: it failed, as `File.sync` does. A second call answers the same."""
+        """Return whether the sync is made, or has failed. A second call answers the same."""
 
     def wait(self) -> None:
-        """Wait until the sync is made. OSError: it failed. A second call answers the same."""
+        """Wait until the sync is made. OSError: it failed, as `File.sync` does. A second call answers the same."""
 
 
 class Disk(Protocol):
@@ -277,8 +273,10 @@ class OsDisk:
     def background_sync(self) -> BackgroundSync | None:
         """Return syncs that the kernel makes, on Linux where it allows them."""
         try:
+            from .kernel_sync import KernelSync  # needs ctypes, which some builds of Python lack
+
             return KernelSync()
-        except OSError:
+        except (ImportError, AttributeError, OSError, TypeError):
             return None
 
     def free_bytes(self) -> int:

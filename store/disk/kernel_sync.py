@@ -98,47 +98,43 @@ class KernelSync:
         self._event = _Event()
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read when a sync has ended, until `clear`."""
+        """Return a descriptor that can be read when the sync is made, until the next one."""
         return self._descriptor
-
-    def clear(self) -> None:
-        """Let the descriptor wait for the end of another sync."""
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._descriptor)
 
     def begin(self, file: object) -> bool:
         """Begin a sync of all that was appended to a file. False: the kernel takes none; sync it otherwise.
 
-        Requires: the sync before it was ended.
+        Requires: `is_made` has answered for the sync before it.
         """
         if not isinstance(file, OsFile):
             return False
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)
         self._request.number += 1
         self._request.descriptor = file.fileno()
         begun = self._call(ctypes.c_long(self._numbers.submit), self._context, ctypes.c_long(1), self._requests)
         return bool(begun == 1)
 
     def is_made(self) -> bool:
-        """Return whether the sync is made. OSError: it failed. A second call answers the same."""
-        return self._has_ended(self._call, 0)
+        """Return whether the sync is made, or has failed. A second call answers the same."""
+        if self._event.number != self._request.number:
+            self._get_event(self._call, 0)
+        return bool(self._event.number == self._request.number)
 
     def wait(self) -> None:
         """Wait until the sync is made. OSError: it failed. A second call answers the same."""
-        while not self._has_ended(self._waiting_call, 1):
-            pass
-
-    def _has_ended(self, call: Callable[..., int], least_events: int) -> bool:
-        if self._event.number != self._request.number:
-            number, event = ctypes.c_long(self._numbers.get_events), ctypes.byref(self._event)
-            got = call(number, self._context, ctypes.c_long(least_events), ctypes.c_long(1), event, None)
-            if got < 0 and ctypes.get_errno() != errno.EINTR:
-                self._checked(got)
-            if self._event.number != self._request.number:
-                return False
+        while not self.is_made():
+            self._get_event(self._waiting_call, 1)
         result = self._event.result
         if result < 0:
             raise OSError(-result, os.strerror(-result))
-        return True
+
+    def _get_event(self, call: Callable[..., int], least_events: int) -> None:
+        """Have the kernel write the event of a sync that has ended, after a wait for so many events."""
+        number, event = ctypes.c_long(self._numbers.get_events), ctypes.byref(self._event)
+        got = call(number, self._context, ctypes.c_long(least_events), ctypes.c_long(1), event, None)
+        if got < 0 and ctypes.get_errno() != errno.EINTR:
+            self._checked(got)
 
     def _checked(self, result: int) -> int:
         if result < 0:

@@ -187,8 +187,11 @@ class Journal:
         self.attested_end = 0
         # How long each sync took, without waits for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
-        # What `begin_sync` has begun and nobody has ended. The sync lock guards it.
+        # For `begin_sync`, which makes it, and what nobody has ended of it yet. The sync lock guards both.
+        self._background: BackgroundSync | None = None
         self._begun: _BegunSync | None = None
+        # Whether `begin_sync` may succeed, as far as is known.
+        self.syncs_in_background = True
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}
         # Why nothing is written any more; None: the journal has not failed. To raise it, call its `again`.
@@ -664,46 +667,53 @@ class Journal:
         with self.sync_lock:
             if end is not None and self.durable_end >= end:
                 return False
+            if self._begun is not None:
+                self._end_begun(self._begun)
+                if end is not None and self.durable_end >= end:
+                    return True
             with self._bare_state_lock:
                 journal_end, unsynced = self._write_before_sync()
             began = self._monotonic()
             try:
-                if self._begun is not None:
-                    self._wait_for_begun()
                 self.open_data_logs.sync(unsynced)
             except OSError as error:
                 raise self._fail_sync(error) from error
             self._note_synced(journal_end, unsynced, self._monotonic() - began)
         return True
 
-    def background_sync(self) -> BackgroundSync | None:
-        """Return what an event loop may hand to `begin_sync`. None: the disk has no syncs in the background."""
-        return background_sync_of(self._disk)
-
-    def begin_sync(self, background: BackgroundSync) -> bool:
+    def begin_sync(self, end: int) -> BackgroundSync | None:
         """Begin a sync of everything before now, which `try_end_sync` ends; return at once. Requires: no state lock.
 
-        False: a sync is under way, more than one file or a name must be synced, or the disk takes none so: call `sync`.
+        Return what tells that the sync is made. None: call `sync`, because everything before `end` is durable, a sync
+        is under way, a name must be synced too, or the disk makes no sync in the background.
         """
+        if not self.syncs_in_background or self.durable_end >= end:
+            return None
         if self._state_lock.is_owned():
             raise NestedCall
         if not self.sync_lock.try_acquire():
-            return False
+            return None
         try:
             if self._begun is not None:
-                return False
+                return None
             with self._bare_state_lock:
                 journal_end, unsynced = self._write_before_sync()
             if unsynced.names:
-                return False
+                return None
+            background = self._background = self._background or background_sync_of(self._disk)
+            if background is None:
+                self.syncs_in_background = False
+                return None
             begun = _BegunSync(background, journal_end, unsynced, self._monotonic())
             try:
-                if background.begin(unsynced.newest):
-                    self._begun = begun
+                if not background.begin(unsynced.newest):
+                    self.syncs_in_background = False
+                    return None
+                self._begun = begun
             except BaseException as error:
                 self._state_lock.break_between(error)  # nobody would learn of an error of this sync
                 raise
-            return self._begun is not None
+            return background
         finally:
             self.sync_lock.release()
 
@@ -718,18 +728,24 @@ class Journal:
             return False
         try:
             begun = self._begun
-            if begun is None:
+            if begun is None or not begun.background.is_made():
                 return False
-            try:
-                if not begun.background.is_made():
-                    return False
-            except OSError as error:
-                raise self._fail_sync(error) from error
-            self._begun = None
-            self._note_synced(begun.journal_end, begun.unsynced, self._monotonic() - begun.began)
+            self._end_begun(begun)
             return True
         finally:
             self.sync_lock.release()
+
+    def _end_begun(self, begun: _BegunSync) -> None:
+        """Wait for the sync that `begin_sync` has begun, and end it. Requires: the sync lock, no state lock.
+
+        No other sync goes before it: if it failed, the system says so once, and the other one would seem to succeed.
+        """
+        try:
+            begun.background.wait()
+        except OSError as error:
+            raise self._fail_sync(error) from error
+        self._begun = None
+        self._note_synced(begun.journal_end, begun.unsynced, self._monotonic() - begun.began)
 
     def _write_before_sync(self) -> tuple[int, UnsyncedWrites]:
         """Write what is gathered; return what a sync brings to the device: up to which end, and what files.
@@ -741,16 +757,6 @@ class Journal:
         if self._gathered:
             self._write_gathered()
         return self.end, self.open_data_logs.unsynced
-
-    def _wait_for_begun(self) -> None:
-        """Wait for the sync that `begin_sync` has begun, before another one. Requires: the sync lock.
-
-        If it failed, the system reports the error only once, and the sync that follows would seem to succeed.
-        """
-        begun = self._begun
-        assert begun is not None
-        begun.background.wait()
-        self._begun = None
 
     def _fail_sync(self, error: OSError) -> StoreFailed:
         """Fail because of an error of a sync; return the error to raise. Requires: the sync lock, no state lock."""
@@ -781,7 +787,8 @@ class Journal:
         began = self._monotonic()
         try:
             if self._begun is not None:
-                self._wait_for_begun()
+                self._begun.background.wait()  # before another sync, as in `_end_begun`
+                self._begun = None
             self.open_data_logs.sync(unsynced)
         except OSError as error:
             raise self.fail("a journal sync failed", error) from error
@@ -816,5 +823,6 @@ class Journal:
         it. A close that is not interrupted finds nothing gathered, because its checkpoint has sealed the data log.
         """
         self._unchecked_end = _REFUSE_ALL
+        self._background = None
         self.open_data_logs.close()
         self.files.close()

@@ -195,6 +195,7 @@ class SimulatedDisk:
         self.in_background = in_background
         # Whether syncs in the background are made only when a test, or a thread that waits for one, makes them.
         self.holds_background_syncs = False
+        self.refuses_background_syncs = False
         # Those that were handed out, in order.
         self.background_syncs: list[SimulatedSync] = []
         # Most bytes that are filled of each file. A test may change it at any time.
@@ -290,7 +291,7 @@ class SimulatedDisk:
         """Return a new SimulatedSync, if the disk offers syncs in the background."""
         if not self.in_background:
             return None
-        self.background_syncs.append(SimulatedSync(lambda: self.holds_background_syncs))
+        self.background_syncs.append(SimulatedSync(self))
         return self.background_syncs[-1]
 
     def free_bytes(self) -> int:

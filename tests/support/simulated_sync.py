@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from forebay.store.disk.disk import File
+
+
+class SyncsInBackground(Protocol):
+    """A disk that says how its syncs in the background are made."""
+
+    holds_background_syncs: bool
+    """They wait for `SimulatedSync.make`, or for a thread that waits for them."""
+    refuses_background_syncs: bool
 
 
 class SimulatedSync:
     """A `BackgroundSync`. Its descriptor is that of a pipe, which a loop can watch."""
 
-    def __init__(self, is_held: Callable[[], bool]) -> None:
-        """is_held: returns whether the next sync waits for `make`, or for a thread that waits for it."""
-        self._is_held = is_held
+    def __init__(self, disk: SyncsInBackground) -> None:
+        self._disk = disk
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         # What the sync under way syncs; None: none is under way.
@@ -26,15 +33,15 @@ class SimulatedSync:
     def fileno(self) -> int:
         return self._reader
 
-    def clear(self) -> None:
+    def begin(self, file: File) -> bool:
+        if self._disk.refuses_background_syncs:
+            return False
+        assert self._file is None, "the sync before this one has not ended"
         with suppress(BlockingIOError):
             os.read(self._reader, 100)
-
-    def begin(self, file: File) -> bool:
-        assert self._file is None, "the sync before this one has not ended"
         self._file, self._error = file, None
         self.begun += 1
-        if not self._is_held():
+        if not self._disk.holds_background_syncs:
             self.make()
         return True
 
@@ -49,14 +56,13 @@ class SimulatedSync:
         os.write(self._writer, b"x")
 
     def is_made(self) -> bool:
-        if self._error is not None:
-            raise self._error
         return self._file is None
 
     def wait(self) -> None:
         if self._file is not None:
             self.make()
-        self.is_made()
+        if self._error is not None:
+            raise self._error
 
     def __del__(self) -> None:
         os.close(self._reader)

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 from loops import ByHand, Inline, LoopBay, ticks
+from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
+from simulated_sync import SimulatedSync
 
+import forebay.aio
 from forebay import Closed, StoreFailed
 from forebay.aio import Queue
 
@@ -250,3 +253,48 @@ def test_a_store_that_syncs_never_has_no_sync_in_the_background() -> None:
         assert disk.background_syncs == []
 
     asyncio.run(main())
+
+
+class Unwatching(asyncio.SelectorEventLoop):
+    """A loop that can't watch descriptors, as the ProactorEventLoop of Windows."""
+
+    def add_reader(self, fd: Any, callback: Any, *arguments: Any) -> None:
+        raise NotImplementedError
+
+
+def test_a_loop_that_cannot_watch_descriptors_has_workers_sync() -> None:
+    async def main() -> None:
+        bay, queue = await opened()
+        await asyncio.gather(*sends(queue))
+        await asyncio.gather(*sends(queue))
+        assert begun(bay) == 1 and bay.journal.durable_end == bay.journal.end
+
+    with asyncio.Runner(loop_factory=Unwatching) as runner:
+        runner.run(main())
+
+
+def test_an_error_that_begins_no_round_is_told_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        _, queue = await opened()
+
+        def fail(_: object, file: object) -> bool:
+            raise MemoryError
+
+        monkeypatch.setattr(SimulatedSync, "begin", fail)
+        found = await asyncio.gather(*sends(queue), return_exceptions=True)
+        assert {type(error) for error in found} == {MemoryError}
+        with pytest.raises(StoreFailed):
+            await queue.send(b"more")
+
+    asyncio.run(main())
+
+
+def test_many_loops_that_end_leave_no_descriptor_behind() -> None:
+    async def main() -> None:
+        await asyncio.gather(*sends(await forebay.aio.Forebay(bay.bay).queue("orders")))
+
+    bay = SimulatedBay(sync="always", disk=SimulatedDisk(fills=True, in_background=True))
+    for _ in range(5):
+        asyncio.run(main())
+    assert len(bay.disk.background_syncs) == 1
+    assert bay.queue().statistics().depth == 5 * TASKS

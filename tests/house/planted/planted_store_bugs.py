@@ -61,7 +61,7 @@ STORE_BUGS = (
     ),
     Bug(
         "what is appended during a sync in the background counts as durable",
-        "Journal.try_end_sync",
+        "Journal._end_begun",
         "self._note_synced(begun.journal_end, begun.unsynced, self._monotonic() - begun.began)",
         "self._note_synced(self.end, begun.unsynced, self._monotonic() - begun.began)",
         "tests/store/journal/test_background_sync.py"
@@ -69,7 +69,7 @@ STORE_BUGS = (
     ),
     Bug(
         "another sync goes past an error of one in the background",
-        "Journal._wait_for_begun",
+        "Journal._end_begun",
         "begun.background.wait()",
         "pass",
         "tests/store/journal/test_background_sync.py"

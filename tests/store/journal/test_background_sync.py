@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from journals import all_bodies, append_one, journal_on, power_cut
 from simulated_disk import SimulatedDisk
+from simulated_sync import SimulatedSync
 
 from forebay import StoreFailed
-from forebay.store.disk.disk import BackgroundSync
 from forebay.store.journal.journal import Journal
 
 
@@ -25,9 +25,6 @@ class Played:
         self.journal.tell_of_syncs(lambda: self.told.append(self.journal.durable_end))
         self.journal.sync()  # the name of the first data log
         self.told.clear()
-        background = self.journal.background_sync()
-        assert background is not None
-        self.background: BackgroundSync = background
         self._sequence = 0
 
     def send(self, body: bytes) -> int:
@@ -36,7 +33,7 @@ class Played:
         return self.journal.end
 
     def begin(self) -> bool:
-        return self.journal.begin_sync(self.background)
+        return self.journal.begin_sync(self.journal.end) is not None
 
     def make(self) -> None:
         self.disk.background_syncs[0].make()
@@ -76,8 +73,14 @@ def test_what_is_appended_during_a_sync_in_the_background_is_not_durable_by_it(p
 def test_there_is_one_sync_in_the_background_at_a_time(played: Played) -> None:
     played.send(b"x")
     assert played.begin()
-    second = played.journal.background_sync()
-    assert second is not None and not played.journal.begin_sync(second)
+    played.send(b"y")
+    assert not played.begin()
+
+
+def test_what_is_durable_needs_no_sync_in_the_background(played: Played) -> None:
+    end = played.send(b"x")
+    played.journal.sync()
+    assert played.journal.begin_sync(end) is None
 
 
 def test_a_new_data_log_is_not_synced_in_the_background_because_its_name_must_be(played: Played) -> None:
@@ -149,29 +152,36 @@ def test_an_error_of_a_sync_in_the_background_stops_the_journal_when_it_is_ended
     assert played.journal.durable_end == durable_end and played.told == []
 
 
-def test_a_sync_in_the_background_that_could_not_be_begun_leaves_all_to_another_one(played: Played) -> None:
-    class Refusing:
-        def begin(self, file: object) -> bool:
-            return False
-
-    refusing: BackgroundSync = Refusing()  # type: ignore[assignment]
+def test_a_disk_that_takes_no_sync_in_the_background_is_not_asked_again(played: Played) -> None:
     played.send(b"x")
-    assert not played.journal.begin_sync(refusing)
+    played.disk.refuses_background_syncs = True
+    assert not played.begin() and not played.journal.syncs_in_background
+    played.disk.refuses_background_syncs = False
+    assert not played.begin()
     played.journal.sync()
     assert played.durable_bodies == [b"x"]
 
 
-def test_an_interruption_that_may_hide_an_error_of_a_sync_closes_the_journal(played: Played) -> None:
-    class Interrupted:
-        def begin(self, file: object) -> bool:
-            raise KeyboardInterrupt
+def test_an_interruption_that_may_hide_an_error_of_a_sync_closes_the_journal(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: object, file: object) -> bool:
+        raise KeyboardInterrupt
 
-    interrupted: BackgroundSync = Interrupted()  # type: ignore[assignment]
     played.send(b"x")
+    monkeypatch.setattr(SimulatedSync, "begin", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        played.journal.begin_sync(interrupted)
+        played.begin()
     with pytest.raises(StoreFailed, match="KeyboardInterrupt broke into"):
         played.journal.sync()
+
+
+def test_a_sync_that_the_one_in_the_background_covers_makes_no_other_one(played: Played) -> None:
+    end = played.send(b"x")
+    assert played.begin()
+    syncs = played.disk.calls["sync"]
+    assert played.journal.sync(end) and played.told == [end]
+    assert played.disk.calls["sync"] == syncs + 1
 
 
 def test_a_sync_in_the_background_is_left_alone_while_another_thread_syncs(played: Played) -> None:
