@@ -20,18 +20,18 @@ LOOKS_MIN: Final = 6
 
 
 class Spent(NamedTuple):
-    """CPU seconds of a process, by what its threads are for."""
+    """CPU seconds of a process, by the purpose of its threads."""
 
     worker: float
-    """Of the thread that passes messages."""
+    """Seconds of the thread that passes messages."""
     background: float
-    """Of the store's threads."""
+    """Seconds of the store's threads."""
     serving: float
-    """Of all other threads."""
+    """Seconds of all other threads."""
 
 
 class Slices:
-    """What a process had done at the end of each slice of its work, by time."""
+    """The messages and CPU seconds of a process up to the end of each slice of its work, by time."""
 
     def __init__(self) -> None:
         self._times = array("d")

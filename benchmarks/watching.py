@@ -3,12 +3,12 @@
     python -m forebay.benchmarks.watching --queues 3 --looks 60
 
 One process has the store open and passes messages as fast as it can. Others look at it about once a second: `forebay
-top`, `queues --watch`, `health`, and the console, beside it or mounted in it. Printed are the milliseconds of CPU time
-that one look costs the process, with the interval in which they lie: what is spent around a look by the thread that
-passes the messages, and by those that serve the look, beyond what the same messages take just before and after it.
-10 ms are a hundredth of what a process does in a second that has a core to itself. In brackets is the part of those
-that serve; the rest is what the other one loses, which waits for them and finds its caches cold. Threads of the store
-are left out, except for the status, which one of them writes: their checkpoints come when they come.
+top`, `queues --watch`, `health`, and the console, beside it or mounted in it. The output is the CPU time that one look
+costs the process, in milliseconds with their interval: the time around a look of the thread that passes messages, and
+of the threads that serve the look, less the time that the same messages take just before and after it. 10 ms are a
+hundredth of a second of one core. In brackets is the part of the serving threads. The rest is lost by the thread that
+passes messages, which waits for them and finds its caches cold. Threads of the store are left out, because their
+checkpoints come at any time, except for the status, which one of them writes.
 
 The last rows are checks of the measurement itself: moments at which nobody looks cost nothing, and 10 ms that are spent
 on purpose cost 10 ms.
@@ -176,7 +176,7 @@ def status_written(path: str) -> float:
 
 
 class Watcher(NamedTuple):
-    """What may watch a store."""
+    """A way to watch a store."""
 
     name: str
     watch: Callable[[], AbstractContextManager[Look]]
@@ -210,7 +210,7 @@ def watchers(directory: str, port: int, pid: int) -> list[Watcher]:
 
 
 class Cost(NamedTuple):
-    """What a look of one watcher costs, in milliseconds of CPU time of the process at work."""
+    """The cost of a look of one watcher, in milliseconds of CPU time of the process at work."""
 
     watcher: str
     ms: Estimate

@@ -1,4 +1,4 @@
-"""What the spectator of a demo sees: the screen of `forebay top` with the story around it, or plain lines.
+"""The view of a demo's spectator: the screen of `forebay top` with the story around it, or plain lines.
 
 The screen changes once a second; without a terminal there are the lines of the load test. Both are made from the
 reports of the load test and from the status file of the broker process.

@@ -30,8 +30,8 @@ class Reads:
         # Totals of processes that have ended.
         self._read_bytes = self._backlog_bytes = 0
         self._gauged: Mapping[str, Any] = {"read_bytes": 0, "topic_bytes": 0}
-        # Greatest distance of subscriptions that the cache did not cover, and what it covered then; None: always
-        # enough.
+        # The greatest distance of subscriptions that the cache did not cover, and the distance that it covered then.
+        # None: it always covered enough.
         self._apart: tuple[int, int] | None = None
 
     def opened(self) -> None:

@@ -119,8 +119,8 @@ class Supervisor:
         """Run one broker process to its end, whatever the cause."""
         plan = self._plan()
         command = [sys.executable, "-c", _START, json.dumps([str(entry) for entry in sys.path])]
-        # A session of its own, so that Ctrl-C reaches only the supervisor, which then ends the broker process. What is
-        # killed removes nothing, so the supervisor removes its temporary files.
+        # The process has a session of its own, so that Ctrl-C reaches only the supervisor, and that ends the process.
+        # A killed process removes nothing, so the supervisor removes its temporary files.
         with (
             TemporaryDirectory(prefix="forebay-broker-", ignore_cleanup_errors=True) as temporary,
             subprocess.Popen(

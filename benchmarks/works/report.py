@@ -40,7 +40,7 @@ _OUTCOMES = {"aim": "aim reached", "held": "held", "lost": "**lost**"}
 
 
 class LeastHeaders(NamedTuple):
-    """What headers cost the least program, beside the cost of our work without them. µs of CPU a message."""
+    """The cost of headers in the least program, and of our work without them, in µs of CPU for each message."""
 
     base: float
     """Our work without headers."""

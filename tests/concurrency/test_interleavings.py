@@ -18,10 +18,10 @@ from interleavings import Condition, Lock, Schedule, Stuck, Thread, Turns, any_t
 from forebay.testing import ManualClock
 
 pytestmark = interpreted("puts other locks, conditions and threads in the place of the store's")
-"""Locks, conditions and threads of the store are in the place of others, and its lines are stepped through."""
+"""Compiled code has linked its locks, conditions and threads, and can't be stepped through by lines."""
 
 SEEDS = 100
-"""Of each ordinary part."""
+"""Seeds of each ordinary part."""
 PARTS = 4
 SEEDS_BY_LINE = 15
 PARTS_BY_LINE = 2

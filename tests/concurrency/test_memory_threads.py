@@ -19,7 +19,7 @@ from forebay.dispatch.config.sizes import parse_size
 KIB = 1024
 LIMITS = ("4MiB", "6MiB", "8MiB")
 BACKLOG_BYTES_MAX = 4096 * KIB
-"""Of each of three queues, so that some of it is always on disk."""
+"""The backlog of each of three queues, of which a part is always on disk."""
 THREADS = 8
 SOAK_SEEDS = 100
 SOAK_STEPS = 12_500

@@ -24,7 +24,7 @@ from forebay import Forebay
 from forebay.dispatch.config.settings import SyncMode
 
 STATES = 1_200
-"""And more until each combination was met."""
+"""The states that are explored, and more until each combination was met."""
 MOST_STATES = 6_000
 SHARES = 2
 SOAK_STATES = int(os.environ.get("FOREBAY_BRANCH_STATES", "100000"))
@@ -80,7 +80,7 @@ class Branches(CrashingWorkload[Model]):
             self._end_prepared(image.crash_process(), model)
 
     def _end_prepared(self, image: SimulatedDisk, model: Model) -> None:
-        """What survived is given its outcome, which must hold as any other does, also after a loss of the index."""
+        """Give the prepared transactions their outcome. It must hold, also after a loss of the index."""
         random = self.random
         self.place += " ended"
         bay = self.open(image, SimulatedMetadataStore())

@@ -157,7 +157,7 @@ def test_power_cut_at_any_call_loses_nothing_confirmed(share: int) -> None:
 @pytest.mark.parametrize("share", sampled(range(2), 1))
 @pytest.mark.parametrize("sync", ["interval", "never"])
 def test_power_cut_without_syncs_leaves_what_some_moment_left(sync: SyncMode, share: int) -> None:
-    """What a checkpoint made durable is there, and of the rest the newest calls are undone, in order."""
+    """Calls before the checkpoint have survived. Of later calls the newest are undone, in order."""
     run_seeds(lambda seed: Queues(seed, sync), FIRST_SEED + share * SEEDS_APART, power_cuts=STATES // SHARES // 2)
 
 
@@ -183,7 +183,7 @@ def survive_deletions(seeds: range) -> None:
 
 @pytest.mark.parametrize("share", sampled(range(DELETION_SHARES), SHORT_DELETION_SHARES))
 def test_power_cut_while_data_logs_are_deleted_brings_back_nothing_acknowledged(share: int) -> None:
-    """Where messages are left of which the acks are deleted already: so rare that only this looks for it."""
+    """Messages may remain whose acks are deleted already. That is so rare that no other test meets it."""
     survive_deletions(range(FIRST_SEED + share, FIRST_SEED + DELETION_SEEDS, DELETION_SHARES))
 
 

@@ -27,11 +27,11 @@ NAMES = ("orders", "prices")
 
 @dataclass
 class Place:
-    """What one consumer is to get: by number, when it may have the message first."""
+    """The messages that one consumer must get: by number, the earliest time of each."""
 
     due: dict[int, float] = field(default_factory=dict)
     doubtful: set[int] = field(default_factory=set)
-    """What the call in flight acknowledges, sends or gives back."""
+    """The messages that the call in flight acknowledges, sends or gives back."""
 
 
 class Delayed(CrashExplorer):

@@ -26,13 +26,13 @@ def watched() -> SimulatedBay:
 
 @dataclass
 class Producers:
-    """What was sent, and what became of it."""
+    """The messages that were sent, with their outcomes."""
 
     sent: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """By producer, the ids in order, the one under way included."""
     acknowledged: set[str] = field(default_factory=set)
     acknowledging: set[str] = field(default_factory=set)
-    """Of which the ack is not confirmed."""
+    """Messages whose ack is not confirmed."""
 
 
 class Resending(CrashExplorer):

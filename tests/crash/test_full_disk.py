@@ -336,7 +336,7 @@ def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: P
 
 
 class Life:
-    """A short life of a store on a disk that may fail, and what was confirmed of it."""
+    """A short life of a store on a disk that may fail, with the calls that were confirmed."""
 
     def __init__(self) -> None:
         self.sent: dict[int, bytes] = {}
@@ -496,7 +496,7 @@ def test_share_is_of_what_the_disk_has_for_the_journal() -> None:
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_every_message_can_be_acknowledged_on_a_full_disk_however_many_acks_that_takes(is_batch: bool) -> None:
-    """Where even the reserve is full, an ack deletes what earlier ones have freed."""
+    """When even the reserve is full, an ack deletes data logs that earlier acks have freed."""
     bay = SimulatedBay(max_file_length="64KiB", memory_limit="16MiB")
     bay.disk.capacity_bytes = 16 * FILE_BYTES
     queue, other = bay.queue(), bay.queue("other")

@@ -1,4 +1,4 @@
-"""What a version of the format has written stays readable, byte for byte, with its index and without."""
+"""Stores that earlier versions of the format wrote stay readable, byte for byte, with their index and without."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_golden_journal_shows_every_kind_of_record_that_is_written() -> None:
 
 
 def test_this_version_still_writes_its_golden_journal_and_index(tmp_path: Path) -> None:
-    """Where this fails, the format has changed: it needs a number of its own, and the old one must stay readable."""
+    """If this fails, the format has changed. It needs a new number, and the old one must stay readable."""
     write_golden(tmp_path / "again")
     assert files(tmp_path / "again") == files(golden(FORMAT_VERSION))
     shutil.copytree(golden(FORMAT_VERSION), tmp_path / "kept")

@@ -21,9 +21,9 @@ from forebay.store.ingest.manifest import PUBLISHED, find_load, publish
 SEEDS = 6
 SHARES = 3
 SHORT_SHARES = 2
-"""Of the seeds. A short run takes others in each mode of syncing, and so each seed in two modes."""
+"""Shares of the seeds. A short run takes others in each mode of syncing, and so each seed in two modes."""
 STATES_MAX = 250
-"""Of one seed. Where lives go on from what a crash in a take-over left, one seed may have thousands: soak's work."""
+"""Most states of one seed. Where lives go on after a crash during ingestion there may be thousands, for the soak."""
 SOAK_SEEDS = 400
 DEPTH_MAX = 4
 

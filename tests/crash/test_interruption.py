@@ -104,7 +104,7 @@ def after_writing(kind: int, armed: list[bool]) -> Callable[[SimulatedFile, byte
 
 @pytest.mark.parametrize("kind", [DESTINATION, ATTEST, DROP])
 def test_record_of_a_seldom_kind_that_is_interrupted_parts_nothing(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows lies where the index says, and a later open finds it."""
+    """Later messages lie where the index says, and a later open finds them."""
     armed: list[bool] = []
     monkeypatch.setattr(SimulatedFile, "append", after_writing(kind, armed))
     store = SimulatedBay(max_file_length="64KiB", sync="interval")

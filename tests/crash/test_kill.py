@@ -46,7 +46,7 @@ DEPTH_MAX = 1_000
 """Producers wait for consumers at this depth."""
 CONFIRMATIONS_MAX = 400
 LIVE_SECONDS_MAX = 0.04
-"""A kill comes after so many confirmed calls, or so long after the first."""
+"""A kill comes after this number of confirmed calls, or this time after the first one."""
 OPENING_SECONDS_MAX = 0.03
 SILENCE_SECONDS_MAX = 60.0
 
@@ -106,7 +106,7 @@ def is_stuck(key: int) -> bool:
 
 
 def checked_key(delivery: Delivery, queue: int) -> int:
-    """Which message this is. AssertionError when any of it is not as it was sent."""
+    """Return the number of a message. AssertionError: a part of it is not as it was sent."""
     (key,) = KEY.unpack_from(delivery.body)
     received = Message(delivery.body, headers=delivery.headers, priority=delivery.priority)
     assert received == message_of(key) and queue == queue_of(key), f"message {key} was changed"
@@ -173,7 +173,7 @@ class Listener:
         self.is_at_end = False
 
     def events(self, wait_seconds: float) -> Iterator[Event]:
-        """What comes first within that time, if anything does."""
+        """Yield the events that come first within a time, if any come."""
         if not select.select([self._descriptor], [], [], max(wait_seconds, 0.0))[0]:
             return
         read = os.read(self._descriptor, 65_536)
@@ -282,7 +282,7 @@ class Victim:
 
 @dataclass
 class Model:
-    """What must be there, what must never come again, and the calls in flight, one a thread."""
+    """The messages that must be there, those that must never come again, and the call in flight of each thread."""
 
     sent: set[int] = field(default_factory=set)
     """All that any call was ever given, confirmed or not."""
@@ -342,7 +342,7 @@ class Model:
 
 @dataclass
 class Tally:
-    """What was proven, over all directories."""
+    """The counts of what was checked, over all directories."""
 
     kills: int = 0
     kills_while_opening: int = 0

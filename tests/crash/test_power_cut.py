@@ -39,7 +39,7 @@ pytestmark = [
 ]
 
 Way = Literal["running", "killed"]
-"""What the process does when the power goes."""
+"""The state of the process when the power is cut."""
 WAYS: tuple[Way, ...] = ("running", "killed")
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
@@ -50,7 +50,7 @@ CUTS_MAX = 25
 RARE_CUTS = 1000
 """Cuts among which what is rare must be."""
 EARLY_SHARE = 0.15
-"""Of the lives, those whose power is cut while the store opens, perhaps."""
+"""The share of lives whose power may be cut while the store opens."""
 OPENING_SECONDS_MAX = 0.1
 LIVE_SECONDS_MAX = 0.25
 AFTERLIFE_SECONDS = (0.0, 0.0, 0.005, 0.02)
@@ -66,7 +66,7 @@ def pause(seconds: float) -> None:
 
 @dataclass
 class Tally:
-    """What was proven."""
+    """The counts of what was checked."""
 
     cuts: int = 0
     opened: int = 0
@@ -201,11 +201,11 @@ def test_power_cut_loses_nothing_confirmed_and_brings_nothing_back(way: Way, map
 
 
 def sync_nothing(descriptor: int) -> None:
-    """In the place of a flush."""
+    """Replace a flush."""
 
 
 def sync_unless_full(file: OsFile) -> None:
-    """In the place of `OsFile.sync`: forgets the data logs that were sealed since the last one."""
+    """Replace `OsFile.sync`: forget the data logs that were sealed since the last sync."""
     if file.size() > file._position:
         os.fdatasync(file._descriptor)
 

@@ -15,14 +15,14 @@ from forebay.dispatch.config.settings import SyncMode
 NAMES = ("a", "b", "ß/c", "d")
 SEEDS = 6
 SHARES = 3
-"""Of the seeds. A short run takes another share in each mode of syncing, and so all seeds."""
+"""Shares of the seeds. A short run takes another share in each mode of syncing, and so all seeds."""
 
 Changes = dict[str, bytes | None]
 
 
 @dataclass
 class State:
-    """What a store has: properties, and by xid what prepared transactions set."""
+    """The properties of a store, and by xid those that prepared transactions set."""
 
     properties: dict[str, bytes] = field(default_factory=dict)
     prepared: dict[bytes, Changes] = field(default_factory=dict)

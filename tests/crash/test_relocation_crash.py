@@ -27,7 +27,7 @@ from forebay.testing import ManualClock
 
 
 class Life:
-    """What is done to one store, and what the next process must find after a crash at any moment of it."""
+    """The calls on one store, and the messages that the next process must find after a crash at any moment."""
 
     def __init__(self, seed: int, *, syncs_always: bool) -> None:
         self.random = Random(seed)

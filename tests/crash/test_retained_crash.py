@@ -15,7 +15,7 @@ TOPIC = "prices"
 
 
 class State(NamedTuple):
-    """What a durable subscription that took nothing has got, and what a new one is given."""
+    """The messages of a durable subscription that took nothing, and those that a new one gets."""
 
     got: tuple[bytes, ...] = ()
     retained: bytes = b""
@@ -58,7 +58,7 @@ class RetainingSends(StateWalk[State]):
 
 
 class Keeping(NamedTuple):
-    """What a durable subscription that took nothing has got, and what a new one is given, in order."""
+    """The messages of a durable subscription that took nothing, and those that a new one gets, in order."""
 
     got: tuple[bytes, ...] = ()
     retained: tuple[bytes, ...] = ()

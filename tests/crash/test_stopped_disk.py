@@ -13,7 +13,7 @@ from forebay import StoreFailed
 SYNCS = 40
 SENDS = 200
 BODY_BYTES = 3_000
-"""So that data logs of 64 KiB roll."""
+"""The size of a body, with which data logs of 64 KiB roll."""
 
 
 def body_of(number: int) -> bytes:
@@ -24,7 +24,7 @@ def body_of(number: int) -> bytes:
 def test_what_was_confirmed_before_the_disk_stopped_is_there_and_one_call_at_most_is_confirmed_after(
     mode: PowerCut,
 ) -> None:
-    """And the next open takes what that call lost for a torn tail, not for damage."""
+    """The next open takes the bytes that this call lost for a torn tail, not for damage."""
     for nth in range(1, SYNCS):
         bay = SimulatedBay(seed=nth, sync="always", max_file_length="64KiB")
         queue = bay.queue()

@@ -1,4 +1,4 @@
-"""What storm.py explores: whatever crash comes between, the depth of a queue is what is in it."""
+"""The crashes of storm.py: the depth of a queue is always the number of its messages."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ LONG = 10_000.0
 
 @dataclass
 class Sent:
-    """Of one message: when it may be handed out first, and when no more; on the clock of the test."""
+    """When a message may be handed out first, and when no more, on the clock of the test."""
 
     due: float
     expires: float

@@ -65,7 +65,7 @@ class Transactions(CrashingWorkload[Model]):
             self._end_prepared(image.crash_process(), model)
 
     def _end_prepared(self, image: SimulatedDisk, model: Model) -> None:
-        """What survived is given its outcome, which must hold as any other does, also after a loss of the index."""
+        """Give the prepared transactions their outcome. It must hold, also after a loss of the index."""
         random = self.random
         self.place += " ended"
         bay = self.open(image, SimulatedMetadataStore())

@@ -31,7 +31,7 @@ MORE = {
     "pipeline archive": ["out"],
     "pipeline restore": ["out"],
 }
-"""What a command needs beside its directory or file."""
+"""The arguments that a command needs beside its directory or file."""
 OF_ITSELF = ("demo", "bench", "load")
 """Without a directory or file to read."""
 OF_A_PLACE = [name for name in COMMANDS if name not in OF_ITSELF]

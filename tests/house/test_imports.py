@@ -1,7 +1,6 @@
 """The picture of imports: no circle of files inside a layer, with imports counted that only types need.
 
-And what `import forebay` leaves for later: every program that imports it, and every command, waits for what it
-doesn't.
+And the modules that `import forebay` leaves for later, because every program and every command waits for that import.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ LATE = (
     "forebay.store.metadata.sqlite",
     "forebay.store.recovery.verify",
 )
-"""What is imported by whatever needs it first."""
+"""Modules that are imported when they are first needed."""
 
 
 def modules_of(root: Path, package: str) -> dict[str, Path]:
@@ -151,7 +150,7 @@ def test_a_circle_is_found_also_where_only_types_close_it(tmp_path: Path) -> Non
 
 
 def modules_behind(code: str) -> list[str]:
-    """What a fresh interpreter has imported behind some lines, beside what it begins with."""
+    """Return the modules that some lines import in a fresh interpreter."""
     code = f"import sys; before = set(sys.modules); {code}; print(*set(sys.modules) - before)"
     return subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True).stdout.split()
 
@@ -172,7 +171,7 @@ def test_errors_are_imported_without_the_engine() -> None:
 
 
 def test_type_checkers_find_each_name_where_the_program_finds_it() -> None:
-    """What they read is never run, so a name that has moved would be missed."""
+    """The imports for type checkers are never run, so nothing else would notice a name that has moved."""
     checked = {
         alias.asname or alias.name: getattr(import_module(node.module or ""), alias.name)
         for block in ast.parse(Path(forebay.__file__).read_text(encoding="utf-8")).body

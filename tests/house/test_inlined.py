@@ -1,4 +1,4 @@
-"""What is written inline on a hot path does what the function would do that it stands for.
+"""Code that is written inline on a hot path does what the function does that it replaces.
 
 Each such place says so in a comment with the word *inline*. Here each is compared with its function, by the source.
 """

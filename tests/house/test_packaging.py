@@ -53,7 +53,7 @@ def package_of(folder: Path) -> str:
 
 
 def folders_with_code() -> set[Path]:
-    """Those that hold a module which is not empty."""
+    """Return the packages that have a module which is not empty."""
     return {
         module.parent
         for top in ROOT.iterdir()
@@ -145,7 +145,7 @@ def test_the_faster_checksum_comes_by_itself_where_it_has_a_wheel(machine: str, 
 
 
 def assigned(name: str) -> Any:
-    """A literal of setup.py, which is not imported: where nothing is built there may be no setuptools."""
+    """Return a literal of setup.py. It is not imported, because setuptools may be missing where nothing is built."""
     for statement in ast.parse((ROOT / "setup.py").read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
             return ast.literal_eval(statement.value)
@@ -181,7 +181,7 @@ def test_compiled_wheel_compiles_what_is_not_listed_as_interpreted() -> None:
 
 @pytest.mark.parametrize("command", ["editable_wheel", "develop"])
 def test_machine_code_for_an_editable_install_is_refused_in_words(command: str, tmp_path: Path) -> None:
-    """It would stay interpreted: what compiles goes into a wheel."""
+    """An editable install would stay interpreted: compiled modules go into a wheel."""
     stand_in = tmp_path / "setuptools"
     (stand_in / "command").mkdir(parents=True)
     (stand_in / "__init__.py").write_text("Extension = object\ndef setup(**fields): print(fields)\n")
@@ -230,7 +230,7 @@ def test_workflow_runs_targets_that_make_has(workflow: Path) -> None:
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
 def test_workflow_holds_no_secret_and_no_host(workflow: Path) -> None:
-    """A release is published by the identity of its run, and where to is a default of the tool that does it."""
+    """The tool that publishes a release knows the run by its identity, and has the address as its default."""
     text = workflow.read_text(encoding="utf-8")
     assert "secrets." not in text
     assert "://" not in text

@@ -56,7 +56,7 @@ def copy_package(directory: Path) -> None:
 
 @cache
 def sources() -> dict[str, str]:
-    """Of the layers, by path from the root."""
+    """The sources of the layers, by path from the root."""
     paths = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 

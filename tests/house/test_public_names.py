@@ -1,4 +1,4 @@
-"""What is public is what the reference names: `dir()` of each public module and of each public object says the same."""
+"""The reference names all that is public: `dir()` of each public module and each public object says the same."""
 
 from __future__ import annotations
 

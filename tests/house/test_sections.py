@@ -114,7 +114,7 @@ COMMENT = "  # from here on it has the form that core/monitor.py describes"
 
 
 def form() -> tuple[ast.stmt, ast.Try]:
-    """What the text of core/monitor.py shows of a section of the bare lock: what stands before it, and what it has."""
+    """The form of a section of the bare lock, as core/monitor.py shows it: the statements before it and those in it."""
     text = ast.get_docstring(ast.parse((ROOT / "dispatch/core/monitor.py").read_text("utf-8"))) or ""
     shown = re.search(r"(?ms)^    entries = monitor\.entries$.*?^            raise$", text)
     assert shown is not None
@@ -128,7 +128,7 @@ def form() -> tuple[ast.stmt, ast.Try]:
 class BareSection(NamedTuple):
     place: str
     before: list[ast.stmt]
-    """What stands before it in its block."""
+    """The statements before the section in its block."""
     section: ast.With
     line: str
     """The line of the statement just before it."""

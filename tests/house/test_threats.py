@@ -1,4 +1,4 @@
-"""What THREAT_MODEL.md promises and no other test shows: modes of files, names that are no paths, silent logs."""
+"""Promises of THREAT_MODEL.md that no other test shows: modes of files, names that are no paths, silent logs."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ MAY_TOUCH_THE_SYSTEM = {
 }
 
 MAY_SLEEP = {"tests/support/power_cut_workload.py"}
-"""A process of its own, which works until power fails."""
+"""The program of a process that works until the power is cut."""
 
 # Calls that change nothing. mypyc may compute the bounds of a slice twice.
 REPEATABLE_CALLS = {"int", "len", "max", "min"}
@@ -73,7 +73,7 @@ PLACES = re.compile("py" + r"pi|conda-for" + r"ge|(?<![\w.])/(?:farm|home|opt|ro
 
 
 BROKEN_COMMENT = re.compile(r"^ *# #(?!!)")
-"""What is left where somebody wraps a comment by machine."""
+"""The remains of a comment that a program wrapped."""
 
 
 class Source(NamedTuple):
@@ -256,7 +256,7 @@ def never_sleeps(source: Source) -> Offences:
 
 
 SEE = re.compile(r"\bSee ([A-Z]\w*)(?:\.(\w+))?(?=[.:;,])")
-"""A docstring that leaves its text to another."""
+"""A docstring that refers to the text of another."""
 
 
 def members_by_class(package: Sequence[Source]) -> dict[str, set[str]]:

@@ -1,8 +1,7 @@
-"""What the random workload of everything at once may leave: facts, the events that change them, and what is found.
+"""The model of the random workload of everything at once: facts, the events that change them, and checks.
 
-A message is known by the number in its body. The model is a set of facts and
-the list of events that changed it since the last sync: a crash leaves the facts
-of some moment, with the event of just then in part where it is not atomic.
+The number in its body identifies a message. The model is a set of facts, and the list of events that changed it since
+the last sync. A crash leaves the facts of some moment, with a part of the event of that moment if it is not atomic.
 """
 
 from __future__ import annotations

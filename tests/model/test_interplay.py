@@ -1,4 +1,4 @@
-"""What interplay.py explores: nothing confirmed is lost and nothing settled comes back, whatever was combined."""
+"""The combinations of interplay.py: nothing confirmed is lost, and nothing settled comes back."""
 
 from __future__ import annotations
 

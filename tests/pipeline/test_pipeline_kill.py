@@ -22,12 +22,12 @@ from forebay.store.maintenance.leases import Lease, write_lease
 pytest.importorskip("pyspark")
 
 KILLS = int(os.environ.get("FOREBAY_SPARK_KILLS", "100"))
-"""Of each of the two tests."""
+"""Kills in each of the two tests."""
 WORKERS_A_DRIVER = 24
-"""About so many workers are killed in the life of a driver: starting one takes long."""
+"""About the number of workers that are killed in the life of one driver, which takes long to start."""
 PROGRAMS = Path(__file__).parents[1] / "support"
 LOADS_AT_ONCE = 40
-"""So many a driver is asked for, if nobody kills it."""
+"""Loads that a driver is asked for. A kill may end it before."""
 PATIENCE_SECONDS = 600
 MESSAGES_A_BATCH = 300
 """Somewhat more than one has, so that there is always another: or else nobody would be killed any more."""
@@ -50,7 +50,7 @@ def batches(root: Path) -> list[Path]:
 
 
 def go_on(bay: Forebay, random: Random, sent: Counter[str]) -> None:
-    """Some traffic, and what a store does by itself."""
+    """Send and take some messages, and do background work."""
     name = random.choice(("orders", "audit"))
     count = random.randrange(1, 40)
     bay.queue(name).send_many(Message(bytes(random.randrange(600))) for _ in range(count))

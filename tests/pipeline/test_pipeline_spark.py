@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 
 def fleet_of(directory: Path, seeds: range) -> Path:
-    """Some brokers: whole stores, and what kills and power cuts left."""
+    """Make directories of brokers: whole stores, and stores after kills and power cuts."""
     for n, disk in enumerate(random_stores(seeds, images_max=1)):
         written(disk, directory / str(n), f"broker-{n}")
     return directory
@@ -91,7 +91,7 @@ def same_answers(spark: SparkSession, fleet: Path) -> None:
 
 
 def same_archives(spark: SparkSession, fleet: Path, directory: Path) -> None:
-    """And what comes back of them."""
+    """Compare the archives that Spark and this process make, and the data logs restored from them."""
     by_spark, alone = directory / "spark", directory / "alone"
     rows = [ArchiveRow(**row) for row in _dicts(pipeline.archive(spark, glob_of(fleet), by_spark))]
     assert rows == archive_local(glob_of(fleet), alone)

@@ -329,9 +329,9 @@ SIGNS = {
     "neighbours": ["held    neighbours", "held    take"],
     "selectors": ["held    selected"],
 }
-"""What must be said of a scenario besides."""
+"""Further texts that the report of a scenario must have."""
 SCALES = {"neighbours": 0.25}
-"""Of scenarios that say nothing at the scale of the others."""
+"""The scales of scenarios that show nothing at the scale of the others."""
 
 
 @pytest.mark.slow

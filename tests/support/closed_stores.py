@@ -1,4 +1,4 @@
-"""What the tests of verify and dump share: stores to damage, and disks that change while they are read."""
+"""Helpers of the tests of verify and dump: stores to damage, and disks that change while they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test can't ask of machine code (`make test INSTALL=compiled`), and how the test says so.
+"""Marks of tests that machine code can't pass (`make test INSTALL=compiled`).
 
 Compiled code binds methods and constants early. It does not see a replacement that a test patches in, and its objects
 refuse new methods. A test can't inherit from a compiled class, inspect the signatures of its methods, or measure its

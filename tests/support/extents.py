@@ -1,4 +1,4 @@
-"""What lanes hold, spelled out: extents one record at a time, and sequences."""
+"""The contents of lanes for comparisons: extents record by record, and sequences."""
 
 from __future__ import annotations
 

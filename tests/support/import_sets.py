@@ -1,4 +1,4 @@
-"""What tests of import sets share: sets staged and published on any disk, and all that is pending in a bay."""
+"""Helpers of the tests of import sets: sets staged and published on any disk, and all that is pending in a bay."""
 
 from __future__ import annotations
 

@@ -318,7 +318,7 @@ class Inside:
 
     @property
     def ending(self) -> ConsumerEnding:
-        """What ends consumers of the store that are not exclusive."""
+        """The owner that drains and closes consumers."""
         redelivery_layer, dispatch_area = self.__layers.redelivery_layer, self.dispatch_area
         registry = ConsumerRegistry(self.consumer_memory, redelivery_layer.deadlines, redelivery_layer.redelivery)
         return ConsumerEnding(self.__engine.monitor, dispatch_area, registry)

@@ -1,4 +1,4 @@
-"""What the tests of the metadata store share: stores of small pages, and a fixed history of checkpoints."""
+"""Helpers of the tests of the metadata store: stores of small pages, and a fixed history of checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the pipeline share: stores of every kind as directories, and tables compared."""
+"""Helpers of the tests of the pipeline: stores of every kind as directories, and tables compared."""
 
 from __future__ import annotations
 

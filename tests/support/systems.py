@@ -1,4 +1,4 @@
-"""What only some systems have, and how a test says that it needs it."""
+"""Marks of tests that need something which only some systems have."""
 
 from __future__ import annotations
 

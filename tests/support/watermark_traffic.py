@@ -21,7 +21,7 @@ MESSAGE_BYTES = 8 * KIB
 BODY_BYTES = MESSAGE_BYTES - OVERHEAD_BYTES
 TICK_SECONDS = 0.02
 LOAD_SECONDS = 0.03
-"""What a load takes whatever it brings."""
+"""The time that a load takes, however much it brings."""
 LOADER_SHARE = 0.8
 """Rate of all consumers, as a share of the rate at which the loader could read without pause."""
 TICKS = 500

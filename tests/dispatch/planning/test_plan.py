@@ -63,7 +63,7 @@ def read_back(bay: RecordedBay, traffic: Callable[[RecordedBay], None]) -> int:
 
 
 def played(file: File, limit_bytes: int) -> PlannedLimit:
-    """As the store played it that recorded it."""
+    """Return the replay under a limit of a store that records, as the one that wrote the trace."""
     [only] = plan(file, [limit_bytes], TRACE_BYTES).limits
     return only
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 class Bug(NamedTuple):
     name: str
-    """What the broken store does."""
+    """A sentence about the behaviour of the broken store."""
     function: str
-    """As "Journal.sync"."""
+    """The function that is changed, such as "Journal.sync"."""
     old: str
     new: str
     test: str
