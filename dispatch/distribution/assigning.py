@@ -314,13 +314,17 @@ class AssigningDistribution(Distribution):
                 at = end + 1
                 if self._message_group_memory.is_full:
                     forgotten.add(run[0], end)
-                    continue
-                messages, _ = lane.backing_store.read(lane.backing_store.plan(lane.pending_lane, [(run[0], end)]))
-                for message in messages:
-                    message_group = self.message_group_names.of(lane, message)
-                    if message_group is not None:
-                        self.message_groups.halt(lane, message[0], message_group)
+                else:
+                    self._halt_groups_of(lane, run[0], end)
         return forgotten
+
+    def _halt_groups_of(self, lane: LaneState, first: int, last: int) -> None:
+        """Read the messages of a run, and halt the group of each."""
+        messages, _ = lane.backing_store.read(lane.backing_store.plan(lane.pending_lane, [(first, last)]))
+        for message in messages:
+            message_group = self.message_group_names.of(lane, message)
+            if message_group is not None:
+                self.message_groups.halt(lane, message[0], message_group)
 
     def settled(self, lane: LaneState, first: int, messages: int) -> None:
         """Let groups go on that were halted by messages of a run, because these are settled now."""

@@ -45,11 +45,10 @@ class LoadMemory:
 
     def _missing(self, load: Load[TargetList]) -> tuple[list[tuple[int, int]], int]:
         """Return the runs of the load that no cache had, and their charge. Messages too large for RAM become lazy."""
-        largest_bytes, pending_lane = self._watermarks.shares.large_message_bytes, load.target.lane.pending_lane
-        lengths = [item for first, last in load.runs for item in enumerate(pending_lane.lengths(first, last), first)]
+        largest_bytes = self._watermarks.shares.large_message_bytes
         runs: list[tuple[int, int]] = []
         wanted = 0
-        for sequence, length in lengths:
+        for sequence, length in _lengths(load.target, load.runs):
             if sequence in load.held:
                 continue
             if length > largest_bytes:
@@ -101,22 +100,21 @@ class LoadMemory:
         self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, few: int
     ) -> tuple[list[tuple[int, int]], int]:
         """Cut the runs to what free memory can hold, unless that is only a few messages."""
-        pending_lane, free_bytes = load.target.lane.pending_lane, load.target.memory.free_bytes
+        free_bytes = load.target.memory.free_bytes
         cut: list[tuple[int, int]] = []
         charged = messages = 0
-        for first, last in runs:
-            for sequence, length in enumerate(pending_lane.lengths(first, last), first):
-                if charged + charge_of_size(length) > free_bytes:
-                    if messages <= few:
-                        return runs, wanted
-                    load.end_before(sequence)
-                    return cut, charged
-                charged += charge_of_size(length)
-                messages += 1
-                if cut and cut[-1][1] == sequence - 1:
-                    cut[-1] = (cut[-1][0], sequence)
-                else:
-                    cut.append((sequence, sequence))
+        for sequence, length in _lengths(load.target, runs):
+            if charged + charge_of_size(length) > free_bytes:
+                if messages <= few:
+                    return runs, wanted
+                load.end_before(sequence)
+                return cut, charged
+            charged += charge_of_size(length)
+            messages += 1
+            if cut and cut[-1][1] == sequence - 1:
+                cut[-1] = (cut[-1][0], sequence)
+            else:
+                cut.append((sequence, sequence))
         return cut, charged
 
     def _afford(self, load: Load[TargetList], wanted: int, buffer_bytes: int, supply_seconds_min: float) -> bool:
@@ -168,3 +166,9 @@ class LoadMemory:
         """Release the memory of the read buffer, because the load has ended."""
         if load.buffer_bytes:
             self._reading.release(load.buffer_bytes)
+
+
+def _lengths(target: TargetList, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the sequence and the length of each message of these runs, in order."""
+    pending_lane = target.lane.pending_lane
+    return [item for first, last in runs for item in enumerate(pending_lane.lengths(first, last), first)]
