@@ -51,23 +51,28 @@ class RetainedMessages:
         Requires: the lock, and that the subscriptions have a consumer. O(retained messages).
         """
         now_ms = self._now_ms()
-        for topic, subscription in new:
-            for value in self._properties.retained(topic.number):
-                try:
-                    retained = decode_retained(value)
-                    if not retained.is_expired(now_ms):
-                        fan_out = self._fan_out_opener.ensure_locked(topic, retained.priority)
-                        fan_out.give_retained(subscription, retained)
-                except RecordDamaged as damage:
-                    logger.error(
-                        "a retained message of topic %r can't be used: %s",
-                        topic.name,
-                        damage,
-                        event="retained_message_unusable",
-                    )
-                except ForebayError as error:
-                    return error
+        try:
+            for topic, subscription in new:
+                for value in self._properties.retained(topic.number):
+                    self._give_one(topic, subscription, value, now_ms)
+        except ForebayError as error:
+            return error
         return None
+
+    def _give_one(self, topic: TopicState, subscription: SubscriptionState, value: bytes, now_ms: int) -> None:
+        """Give a retained message, unless it has expired or nobody can read it."""
+        try:
+            retained = decode_retained(value)
+            if not retained.is_expired(now_ms):
+                fan_out = self._fan_out_opener.ensure_locked(topic, retained.priority)
+                fan_out.give_retained(subscription, retained)
+        except RecordDamaged as damage:
+            logger.error(
+                "a retained message of topic %r can't be used: %s",
+                topic.name,
+                damage,
+                event="retained_message_unusable",
+            )
 
     def delete(self, name: str) -> None:
         """Delete a retained message, if there is one of that name.

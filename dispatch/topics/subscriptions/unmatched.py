@@ -23,6 +23,7 @@ from ....store.message_store import MessageStore
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ....store.writers.subscription_writer import SubscriptionWriter
+from ...core.model.matching import SelectorMatcher
 from ...core.monitor import Monitor, in_sections
 from ..state.subscription_state import SubscriptionLaneState, SubscriptionState
 
@@ -103,15 +104,10 @@ class UnmatchedAcker:
             assert matcher is not None and matcher.selector is not None
             if matcher.selector.text in unmatched:
                 continue
-            misses = unmatched[matcher.selector.text] = SequenceSet()
+            survey = run.survey if lane is run.lane else None
+            misses = unmatched[matcher.selector.text] = _misses(matcher, lane, messages, survey)
             if run.is_known:
                 misses.add(run.first, run.last)
-            survey = run.survey if lane is run.lane else None
-            matcher.decode(messages, survey)
-            for message in messages:
-                with suppress(RecordDamaged):  # the loader reports the damage
-                    if not matcher.examine(lane, message, survey):
-                        misses.add(message[0], message[0])
         return unmatched
 
     def _next(self) -> _Run | None:
@@ -211,6 +207,19 @@ class UnmatchedAcker:
                     cache.take(lane.pending_lane.number, sequence)
         for first, last in runs if lane.delivery_counts is not None else ():
             lane.trim_delivery_counts(first, last)
+
+
+def _misses(
+    matcher: SelectorMatcher, lane: SubscriptionLaneState, messages: list[StoredMessage], survey: BlockSurvey | None
+) -> SequenceSet:
+    """Return the sequences of messages that a selector does not match. survey: if given, it records the headers."""
+    misses = SequenceSet()
+    matcher.decode(messages, survey)
+    for message in messages:
+        with suppress(RecordDamaged):  # the loader reports the damage
+            if not matcher.examine(lane, message, survey):
+                misses.add(message[0], message[0])
+    return misses
 
 
 def _unexamined(lane: SubscriptionLaneState) -> tuple[int, int] | None:
