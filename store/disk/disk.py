@@ -89,7 +89,7 @@ class BackgroundSync(Protocol):
     """
 
     def fileno(self) -> int:
-        """Return a descriptor that an event loop can watch: it can be read when the sync is made, until the next one."""
+        """Return a descriptor for event loops: it can be read when the sync is made, until the next one begins."""
 
     def begin(self, file: File) -> bool:
         """Begin a sync of all that was appended to a file. False: it can't be made so; sync it otherwise.

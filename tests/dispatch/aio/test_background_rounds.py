@@ -255,22 +255,18 @@ def test_a_store_that_syncs_never_has_no_sync_in_the_background() -> None:
     asyncio.run(main())
 
 
-class Unwatching(asyncio.SelectorEventLoop):
-    """A loop that can't watch descriptors, as the ProactorEventLoop of Windows."""
+def test_a_loop_that_cannot_watch_descriptors_has_workers_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise NotImplementedError  # as the ProactorEventLoop of Windows
 
-    def add_reader(self, fd: Any, callback: Any, *arguments: Any) -> None:
-        raise NotImplementedError
-
-
-def test_a_loop_that_cannot_watch_descriptors_has_workers_sync() -> None:
     async def main() -> None:
         bay, queue = await opened()
+        monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", refuse)
         await asyncio.gather(*sends(queue))
         await asyncio.gather(*sends(queue))
         assert begun(bay) == 1 and bay.journal.durable_end == bay.journal.end
 
-    with asyncio.Runner(loop_factory=Unwatching) as runner:
-        runner.run(main())
+    asyncio.run(main())
 
 
 def test_an_error_that_begins_no_round_is_told_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
