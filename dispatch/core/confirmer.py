@@ -113,7 +113,7 @@ class ThreadConfirmer(Confirmer):
     @property
     def syncs_in_background(self) -> bool:
         """Whether `begin_confirm` may succeed."""
-        return self._journal.syncs_in_background
+        return self._journal.background_syncs.is_possible
 
     def try_end_confirm(self, journal_end: int) -> bool:
         """End what `begin_confirm` has begun when the journal ended there. Requires: no lock.

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from ..disk.disk import (
     NO_SPACE,
     BackgroundSync,
     Disk,
     File,
-    background_sync_of,
     filled_bytes,
     is_filled_ahead,
     known_free_bytes,
@@ -50,6 +49,7 @@ from ..format.record import (
 )
 from ..numbering import OFFSET_BITS
 from ..structures.histogram import DurationHistogram
+from .background_syncs import BackgroundSyncs
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     RECORDS_MAX,
@@ -81,17 +81,6 @@ def _nobody(durable_end: int) -> None:
 
 def _nothing() -> None:
     """Do nothing after a sync."""
-
-
-class _BegunSync(NamedTuple):
-    """A sync that goes on in the background."""
-
-    background: BackgroundSync
-    journal_end: int
-    """Everything before it is durable when the sync has ended."""
-    unsynced: UnsyncedWrites
-    """What the sync brings to the device: one file."""
-    began: float
 
 
 class Journal:
@@ -187,11 +176,7 @@ class Journal:
         self.attested_end = 0
         # How long each sync took, without waits for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
-        # For `begin_sync`, which makes it, and what nobody has ended of it yet. The sync lock guards both.
-        self._background: BackgroundSync | None = None
-        self._begun: _BegunSync | None = None
-        # Whether `begin_sync` may succeed, as far as is known.
-        self.syncs_in_background = True
+        self.background_syncs: Final = BackgroundSyncs(disk, monotonic)
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}
         # Why nothing is written any more; None: the journal has not failed. To raise it, call its `again`.
@@ -667,8 +652,8 @@ class Journal:
         with self.sync_lock:
             if end is not None and self.durable_end >= end:
                 return False
-            if self._begun is not None:
-                self._end_begun(self._begun)
+            if self.background_syncs.begun is not None:
+                self._end_begun()
                 if end is not None and self.durable_end >= end:
                     return True
             with self._bare_state_lock:
@@ -687,33 +672,25 @@ class Journal:
         Return what tells that the sync is made. None: call `sync`, because everything before `end` is durable, a sync
         is under way, a name must be synced too, or the disk makes no sync in the background.
         """
-        if not self.syncs_in_background or self.durable_end >= end:
+        background = self.background_syncs
+        if not background.is_possible or self.durable_end >= end:
             return None
         if self._state_lock.is_owned():
             raise NestedCall
         if not self.sync_lock.try_acquire():
             return None
         try:
-            if self._begun is not None:
+            if background.begun is not None:
                 return None
             with self._bare_state_lock:
                 journal_end, unsynced = self._write_before_sync()
             if unsynced.names:
                 return None
-            background = self._background = self._background or background_sync_of(self._disk)
-            if background is None:
-                self.syncs_in_background = False
-                return None
-            begun = _BegunSync(background, journal_end, unsynced, self._monotonic())
             try:
-                if not background.begin(unsynced.newest):
-                    self.syncs_in_background = False
-                    return None
-                self._begun = begun
+                return background.begin(journal_end, unsynced)
             except BaseException as error:
                 self._state_lock.break_between(error)  # nobody would learn of an error of this sync
                 raise
-            return background
         finally:
             self.sync_lock.release()
 
@@ -727,25 +704,22 @@ class Journal:
         if not self.sync_lock.try_acquire():
             return False
         try:
-            begun = self._begun
-            if begun is None or not begun.background.is_made():
+            begun = self.background_syncs.begun
+            if begun is None or not begun.sync.is_made():
                 return False
-            self._end_begun(begun)
+            self._end_begun()
             return True
         finally:
             self.sync_lock.release()
 
-    def _end_begun(self, begun: _BegunSync) -> None:
-        """Wait for the sync that `begin_sync` has begun, and end it. Requires: the sync lock, no state lock.
-
-        No other sync goes before it: if it failed, the system says so once, and the other one would seem to succeed.
-        """
+    def _end_begun(self) -> None:
+        """Wait for the sync that `begin_sync` has begun, and end it. Requires: the sync lock, no state lock."""
         try:
-            begun.background.wait()
+            ended = self.background_syncs.wait()
         except OSError as error:
             raise self._fail_sync(error) from error
-        self._begun = None
-        self._note_synced(begun.journal_end, begun.unsynced, self._monotonic() - begun.began)
+        if ended is not None:
+            self._note_synced(ended.journal_end, ended.unsynced, self._monotonic() - ended.began)
 
     def _write_before_sync(self) -> tuple[int, UnsyncedWrites]:
         """Write what is gathered; return what a sync brings to the device: up to which end, and what files.
@@ -786,9 +760,7 @@ class Journal:
         journal_end, unsynced = self._write_before_sync()
         began = self._monotonic()
         try:
-            if self._begun is not None:
-                self._begun.background.wait()  # before another sync, as in `_end_begun`
-                self._begun = None
+            self.background_syncs.wait()
             self.open_data_logs.sync(unsynced)
         except OSError as error:
             raise self.fail("a journal sync failed", error) from error
@@ -823,6 +795,6 @@ class Journal:
         it. A close that is not interrupted finds nothing gathered, because its checkpoint has sealed the data log.
         """
         self._unchecked_end = _REFUSE_ALL
-        self._background = None
+        self.background_syncs.close()
         self.open_data_logs.close()
         self.files.close()

@@ -62,15 +62,15 @@ STORE_BUGS = (
     Bug(
         "what is appended during a sync in the background counts as durable",
         "Journal._end_begun",
-        "self._note_synced(begun.journal_end, begun.unsynced, self._monotonic() - begun.began)",
-        "self._note_synced(self.end, begun.unsynced, self._monotonic() - begun.began)",
+        "self._note_synced(ended.journal_end, ended.unsynced, self._monotonic() - ended.began)",
+        "self._note_synced(self.end, ended.unsynced, self._monotonic() - ended.began)",
         "tests/store/journal/test_background_sync.py"
         "::test_what_is_appended_during_a_sync_in_the_background_is_not_durable_by_it",
     ),
     Bug(
         "another sync goes past an error of one in the background",
-        "Journal._end_begun",
-        "begun.background.wait()",
+        "BackgroundSyncs.wait",
+        "begun.sync.wait()",
         "pass",
         "tests/store/journal/test_background_sync.py"
         "::test_an_error_of_a_sync_in_the_background_stops_the_journal_though_a_later_sync_would_succeed",

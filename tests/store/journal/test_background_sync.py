@@ -155,7 +155,7 @@ def test_an_error_of_a_sync_in_the_background_stops_the_journal_when_it_is_ended
 def test_a_disk_that_takes_no_sync_in_the_background_is_not_asked_again(played: Played) -> None:
     played.send(b"x")
     played.disk.refuses_background_syncs = True
-    assert not played.begin() and not played.journal.syncs_in_background
+    assert not played.begin() and not played.journal.background_syncs.is_possible
     played.disk.refuses_background_syncs = False
     assert not played.begin()
     played.journal.sync()
