@@ -93,5 +93,5 @@ def test_what_can_not_be_opened_is_refused_in_words(arguments: dict[str, Any], p
 @interpreted("has no docstrings")
 def test_what_a_disk_can_not_have_is_said_where_it_is_given() -> None:
     said = " ".join((forebay.open.__doc__ or "").split())
-    for part in ("nothing locks it", "replays the whole journal", "no status file", "neither Spark nor the command"):
+    for part in ("Nothing locks it", "replays the whole journal", "no status file", "neither Spark nor the command"):
         assert part in said
