@@ -121,8 +121,8 @@ def _of_journal(disk: OsDisk) -> Iterator[Row]:
     seen = open_read_only(disk, SystemClock().time_ms())
     pending: dict[int, tuple[int, int]] = {}
     for pending_lane in seen.index.lanes.values():
-        messages, size = pending.get(pending_lane.destination_number, (0, 0))
-        pending[pending_lane.destination_number] = (
+        messages, size = pending.get(pending_lane.owner_number, (0, 0))
+        pending[pending_lane.owner_number] = (
             messages + pending_lane.pending_messages,
             size + pending_lane.pending_bytes,
         )

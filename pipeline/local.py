@@ -250,7 +250,7 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
     rows = []
     lanes_of: dict[int, list[JournaledLane]] = {}
     for lane in seen.index.lanes.values():
-        lanes_of.setdefault(lane.destination_number, []).append(lane)
+        lanes_of.setdefault(lane.owner_number, []).append(lane)
     for destination in seen.destinations.values():
         if destination.kind != TOPIC:
             rows.append(_row(store, destination, None, lanes_of.get(destination.number, ()), seen, now_ms))

@@ -153,7 +153,7 @@ class DirectoryStore:
             now_ms=self.steady_clock.now_ms,
             duplicates=self.duplicates,
             properties=self.host_properties,
-            acked_lane=self.subscriptions.ensure_lane_numbered,
+            acked_lane=self.subscriptions.ensure_acked_lane_numbered,
         )
         self.data_log_retention = self._make_data_log_retention()
         self.time_search = TimeSearch(self.index.cache, self._state_lock, self.journal.reader)

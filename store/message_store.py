@@ -83,7 +83,7 @@ class MessageStore:
         journal, size = self._journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
-                lane.priority | flags, lane.destination_number, lane.next_sequence, timestamp, properties, body, size
+                lane.priority | flags, lane.owner_number, lane.next_sequence, timestamp, properties, body, size
             )
             data_log = journal.data_log
             self._checkpoint_need.adds += 1
@@ -139,7 +139,7 @@ class MessageStore:
         flags |= lane.priority | (TIMED if times else 0) | (IDENTIFIED if identities else 0)
         try:
             offset, lengths = journal.append_slice(
-                flags, lane.destination_number, lane.next_sequence, timestamp, contents, lengths
+                flags, lane.owner_number, lane.next_sequence, timestamp, contents, lengths
             )
             data_log = journal.data_log
             self._checkpoint_need.adds += len(lengths)
@@ -165,7 +165,7 @@ class MessageStore:
         """Acknowledge a run with one record; return how many messages were pending. Requires: the lock."""
         journal = self._journal
         try:
-            journal.append_ack(lane.priority, lane.destination_number, first, last - first + 1)
+            journal.append_ack(lane.priority, lane.owner_number, first, last - first + 1)
             return lane.remove(first, last, journal.data_log)
         except BaseException as error:
             self._journal.break_by(error)
@@ -175,7 +175,7 @@ class MessageStore:
         """Acknowledge one message as `acknowledge` does. Every single ack takes this path. Requires: the lock."""
         journal = self._journal
         try:
-            journal.append_ack(lane.priority, lane.destination_number, sequence, 1)
+            journal.append_ack(lane.priority, lane.owner_number, sequence, 1)
             return lane.remove_one(sequence, journal.data_log)
         except BaseException as error:
             self._journal.break_by(error)

@@ -32,8 +32,7 @@ class PendingCache(MessageCache):
         Behind a wide gap the loader comes so late that the message would only take room from nearer ones.
 
         is_near: the list is loaded up to this message, or will be soon. If not, the message is kept only if the
-        previous
-            message is here, or was here until another list took it.
+            previous message is here, or was here until another list took it.
         """
         sequence = message[0]
         is_kept = is_near or self._ends.get(lane_number) == sequence

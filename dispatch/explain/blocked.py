@@ -101,7 +101,7 @@ def _most_spilled(store: ExplainedStore) -> _Holder | None:
     subscriptions = chain.from_iterable(topic.open_subscriptions() for topic in store.topics.by_name.values())
     names = {each.number: each.qualified_name for each in (*store.queues.by_name.values(), *subscriptions)}
     for pending_lane in store.memory.overflow.lanes.values():
-        held[names[pending_lane.destination_number]] += pending_lane.pending_bytes
+        held[names[pending_lane.owner_number]] += pending_lane.pending_bytes
     for name, size_bytes in held.most_common(1):
         if size_bytes:
             return _Holder(name, size_bytes)

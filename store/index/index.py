@@ -96,7 +96,7 @@ class Index:
         self.fingerprints = Fingerprints(self.cache, read_fingerprints)
         self.delivery_count_table = delivery_count_table or DeliveryCountTable()
         # Makes the lanes of topics, once it is known which destinations are topics.
-        self.topics: LaneMaker = _NoTopics()
+        self.topic_lane_maker: LaneMaker = _NoTopics()
         # The timetable of each lane with delayed messages, by number of the lane.
         self.delayed: dict[int, DelayedLane] = {}
         # Lanes of ended destinations that still have rows.
@@ -111,8 +111,8 @@ class Index:
         if lane is None:
             check_run(number, 0, 0)
             next_sequence = self.idle.take(number)
-            if self.topics.is_topic(destination_number):
-                lane = self.topics.make_lane(destination_number, priority, next_sequence)
+            if self.topic_lane_maker.is_topic(destination_number):
+                lane = self.topic_lane_maker.make_lane(destination_number, priority, next_sequence)
             else:
                 lane = DestinationLane(self.cache, self.data_log_uses, destination_number, priority)
                 lane.next_sequence = next_sequence

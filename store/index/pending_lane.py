@@ -17,7 +17,7 @@ class PendingLane:
 
     __slots__ = (
         "number",
-        "destination_number",
+        "owner_number",
         "priority",
         "next_sequence",
         "pending_messages",
@@ -27,9 +27,10 @@ class PendingLane:
         "delayed",
     )
 
-    def __init__(self, lane_number: int, destination_number: int, priority: int) -> None:
+    def __init__(self, lane_number: int, owner_number: int, priority: int) -> None:
         self.number = lane_number
-        self.destination_number = destination_number
+        # Number of its queue, topic or subscription. Records of acks name it.
+        self.owner_number = owner_number
         self.priority = priority
         # The sequence that the next message gets.
         self.next_sequence = 0
@@ -45,7 +46,7 @@ class PendingLane:
 
     def take_over_counts(self, lane: PendingLane) -> None:
         """Copy the numbers, counts and times of a lane that this one replaces. The places of messages stay there."""
-        self.number, self.destination_number, self.priority = lane.number, lane.destination_number, lane.priority
+        self.number, self.owner_number, self.priority = lane.number, lane.owner_number, lane.priority
         self.next_sequence, self.pending_messages = lane.next_sequence, lane.pending_messages
         self.added_bytes, self.removed_bytes = lane.added_bytes, lane.removed_bytes
         self.earliest, self.delayed = lane.earliest, lane.delayed

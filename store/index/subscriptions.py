@@ -99,7 +99,7 @@ class Subscriptions(LaneMaker):
         self._backlogs = BacklogSets(self._account)
         # All durable subscriptions, including retentions.
         self.table = SubscriptionTable(self._account)
-        index.topics = self
+        index.topic_lane_maker = self
         # Numbers of all topics, sorted.
         self._numbers = array("I")
         # Open subscriptions by number: somebody uses them, or a cursor can't say which messages they need.
@@ -288,7 +288,7 @@ class Subscriptions(LaneMaker):
         if self.open_numbered(subscription_number) is None:
             return
         for priority, first in firsts:
-            lane = self.ensure_lane(subscription_number, priority)
+            lane = self.ensure_acked_lane(subscription_number, priority)
             assert isinstance(lane, SubscriptionLane)
             lane.seek(first)
         if data_log == NO_RECORD:
@@ -345,11 +345,11 @@ class Subscriptions(LaneMaker):
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
 
-    def ensure_lane_numbered(self, lane_number: int) -> JournaledLane:
-        """Return the lane with number (destination or subscription << 4 | priority) as `ensure_lane` does."""
-        return self.ensure_lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
+    def ensure_acked_lane_numbered(self, lane_number: int) -> JournaledLane:
+        """Return the lane with number (destination or subscription << 4 | priority) as `ensure_acked_lane` does."""
+        return self.ensure_acked_lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
-    def ensure_lane(self, number: int, priority: int) -> JournaledLane:
+    def ensure_acked_lane(self, number: int, priority: int) -> JournaledLane:
         """Return the lane whose acks have this number, of a subscription or a destination. It is made if needed."""
         subscriber = self.open_numbered(number)
         if subscriber is None:
@@ -466,9 +466,7 @@ class Subscriptions(LaneMaker):
         for number, opened in self.by_number.items():
             assert (number in self.table) == opened.is_durable
         for topic_lane in self._lanes():
-            durable = {
-                number for number in self.table.numbers(topic_lane.destination_number) if number not in self.by_number
-            }
+            durable = {number for number in self.table.numbers(topic_lane.owner_number) if number not in self.by_number}
             assert durable == set(topic_lane.cursors.numbers)
         for subscriber in self.by_number.values():
             for lane in filter(None, subscriber.lanes):

@@ -119,17 +119,15 @@ class TopicLane(DestinationLane):
 
     def shrink_to_row(self, lane: SubscriptionLane, cursor: Cursor) -> None:
         """Replace a subscription's lane by a cursor. Requires: no caller holds the lane."""
-        del self.subscribers[lane.destination_number]
+        del self.subscribers[lane.owner_number]
         lane.leave(self.nowhere)
-        self.cursors.put(lane.destination_number, cursor)
+        self.cursors.put(lane.owner_number, cursor)
 
     @property
     def nowhere(self) -> TopicLane:
         """A lane to which nothing is sent, for subscriptions that have ended."""
         if self._nowhere is None:
-            self._nowhere = TopicLane(
-                self.cache, self.data_log_uses, self.destination_number, self.priority, self.backlogs
-            )
+            self._nowhere = TopicLane(self.cache, self.data_log_uses, self.owner_number, self.priority, self.backlogs)
         return self._nowhere
 
     def _open_before(self, end: int) -> None:
@@ -347,7 +345,7 @@ class TopicLane(DestinationLane):
 class SubscriptionLane(JournaledLane):
     """The lane of a subscription: the messages of a TopicLane that this subscription has not acknowledged.
 
-    `number` and `destination_number` belong to the subscription; sequences and places belong to the topic. The counters
+    `number` and `owner_number` belong to the subscription; sequences and places belong to the topic. The counters
     are as of the last `catch_up`. The state lock guards it.
     """
 
@@ -390,7 +388,7 @@ class SubscriptionLane(JournaledLane):
         """Begin to need messages, so that the topic's lane keeps them."""
         topic = self.topic
         self._sets = topic.backlogs
-        topic.subscribers[self.destination_number] = self
+        topic.subscribers[self.owner_number] = self
         topic.is_unread = False
         self._sets.add_lane()
 
@@ -497,7 +495,7 @@ class SubscriptionLane(JournaledLane):
         self.catch_up()
         for first, last in self.pending.blocks:
             self.topic.touched.add(first, last)
-        del self.topic.subscribers[self.destination_number]
+        del self.topic.subscribers[self.owner_number]
         self.topic.is_unread = not self.topic.has_subscriptions
         self.leave(self.topic.nowhere)
 

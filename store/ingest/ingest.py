@@ -219,7 +219,7 @@ class _Ingestion:
             contents = found.contents.part(at, at + lane.slice_capacity)
             with self._state_lock:
                 if any(properties and group_of(properties) is not None for properties in contents.properties):
-                    self._directory.destination_writer.note_message_groups(lane.destination_number)
+                    self._directory.destination_writer.note_message_groups(lane.owner_number)
                 self._append_slice(lane, found.timestamp, contents)
             at += len(contents)
             self._taken += len(contents)

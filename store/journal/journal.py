@@ -243,9 +243,9 @@ class Journal:
     ) -> int:
         """Append a slice of one message; return its offset in `data_log`. Requires: the lock.
 
-        This takes one write. A content above SLICE_CONTENT_BYTES_MAX takes two, so that its body is not copied; a kill
-        between them leaves a torn record, which the next open cuts off. flags: the priority and the other flags of a
-        slice. content_bytes: properties and body together.
+        Head and body are one write, unless messages are gathered (`_gather`). A content above SLICE_CONTENT_BYTES_MAX
+        takes two, so that its body is not copied; a kill between them leaves a torn record, which the next open cuts
+        off. flags: the priority and the other flags of a slice. content_bytes: properties and body together.
         """
         if not destination_number:  # NO_DESTINATION
             raise Closed("the queue or topic")
@@ -288,7 +288,7 @@ class Journal:
         """Append messages as one slice; return its offset and the length of each message's content.
 
         lengths: the lengths of the contents, if the caller has them. A message above SLICE_CONTENT_BYTES_MAX must come
-            alone, and takes two writes; every other call takes one.
+            alone.
 
         Requires: the lock.
         """
@@ -308,7 +308,7 @@ class Journal:
         return self._append(data), lengths
 
     def append_ack(self, priority: int, destination_number: int, first: int, count: int) -> None:
-        """Append an ack of one run with one write. Requires: the lock."""
+        """Append an ack of one run. Requires: the lock."""
         if not destination_number:  # NO_DESTINATION
             raise Closed("the queue or topic")
         if self.offset + ACK_BYTES > self._unchecked_end:

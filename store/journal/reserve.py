@@ -22,7 +22,7 @@ from ..disk.layout import reserve_name
 from ..format.record import DESTINATION, MESSAGE, PROPERTIES, RETURN, SUBSCRIBE
 
 ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE, PROPERTIES))
-"""Kinds of records that only add to the store. A full disk refuses them. All others settle something, and are written.
+"""Kinds of records that only add to the store. A full disk refuses them. All others are written.
 """
 
 SETTLING: Final = -1

@@ -112,7 +112,7 @@ class LiveCopying:
                     slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
                     journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
                     append_needs(journal, LaneRun(lane.number, first, len(messages)), needs, self._counts)
-                offset, lengths = journal.append_slice(flags, lane.destination_number, first, timestamp, contents)
+                offset, lengths = journal.append_slice(flags, lane.owner_number, first, timestamp, contents)
                 lane.note_copy(journal.data_log, offset, first, lengths)
         finally:
             self._account.release(charge_bytes)

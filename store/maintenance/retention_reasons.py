@@ -305,7 +305,7 @@ class RetentionReasons:
                 elif mask:
                     needs.append((number, mask))
                     left &= ~mask
-        return [*needs, (lane.destination_number, left | unnamed)]
+        return [*needs, (lane.owner_number, left | unnamed)]
 
     def _times(self, held: _Held) -> Iterator[int]:
         """Yield when the first message of each lane was sent, by its record. One read for each lane."""

@@ -154,7 +154,7 @@ class Replay:
                 self._apply_slice(file, position, record, payload, announced)
             case AckRecord():
                 index.use(data_log)
-                acked_lane = self._subscriptions.ensure_lane(payload.number, payload.priority)
+                acked_lane = self._subscriptions.ensure_acked_lane(payload.number, payload.priority)
                 for first, messages in payload.ranges:
                     index.remove(acked_lane, first, first + messages - 1, data_log)
             case ReturnRecord():
@@ -206,7 +206,7 @@ class Replay:
     def _delay(self, counted: ReturnRecord, relieve: Callable[[], None]) -> None:
         """Delay the messages that came back and are pending. relieve: see _keep_survivors."""
         self._index.note_time(counted.now_ms)
-        lane = self._subscriptions.ensure_lane(counted.number, counted.priority)
+        lane = self._subscriptions.ensure_acked_lane(counted.number, counted.priority)
         for run in counted.runs:
             at, end = run.first, run.first + run.messages
             while run.due_at and (found := lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < end:
@@ -253,7 +253,7 @@ class Replay:
         for offset, number, sequence, messages, offsets, lengths in plain:
             self.checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, epoch, next_log_sequence)
             if messages:
-                lane = self._subscriptions.ensure_lane(number >> LANE_SHIFT, number & LANE_MASK)
+                lane = self._subscriptions.ensure_acked_lane(number >> LANE_SHIFT, number & LANE_MASK)
                 index.remove(lane, sequence, sequence + messages - 1, data_log)
                 next_log_sequence += 1
                 continue
@@ -340,7 +340,7 @@ class Replay:
             return reader.times(commit.number, placed)
 
         try:
-            acked_lane = self._subscriptions.ensure_lane_numbered
+            acked_lane = self._subscriptions.ensure_acked_lane_numbered
             apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, acked_lane)
         finally:
             reader.close()

@@ -34,7 +34,7 @@ class DiscardWriter:
         first = lane.next_sequence
         with self._journal.all_or_broken:
             self._journal.require_space(ACK_BYTES)
-            self._journal.append_ack(lane.priority, lane.destination_number, first, messages)
+            self._journal.append_ack(lane.priority, lane.owner_number, first, messages)
             lane.discard_next(messages, content_bytes)
         for identity in identities:
             self._duplicates.remember(identity)

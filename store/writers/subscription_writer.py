@@ -96,7 +96,7 @@ class SubscriptionWriter:
                 data_log = NO_RECORD
                 if is_durable:
                     ranges = [AckRange(first, last - first + 1) for first, last in part]
-                    self._journal.append(ACK, lane.priority, len(ranges), ack_payload(lane.destination_number, ranges))
+                    self._journal.append(ACK, lane.priority, len(ranges), ack_payload(lane.owner_number, ranges))
                     data_log = self._journal.data_log
                 removed += sum(lane.remove(first, last, data_log) for first, last in part)
         return removed

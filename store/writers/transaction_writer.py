@@ -71,7 +71,7 @@ class TransactionWriter:
         journal = self._journal
         flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
         try:
-            offset, lengths = journal.append_slice(flags, lane.destination_number, branch.number, timestamp, contents)
+            offset, lengths = journal.append_slice(flags, lane.owner_number, branch.number, timestamp, contents)
             position = journal.data_log << OFFSET_BITS | offset
             length = journal.offset - offset
             self._branches.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)

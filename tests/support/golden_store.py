@@ -71,7 +71,7 @@ def pending_in(opened: OpenStore) -> Pending:
         names[subscriber.facts.number] = f"{names[subscriber.facts.topic]}/{subscriber.facts.name}"
         lanes += filter(None, subscriber.lanes)
     return {
-        f"{names[lane.destination_number]}:{lane.priority}": [
+        f"{names[lane.owner_number]}:{lane.priority}": [
             (sequence, properties.hex(), (body or b"").hex(), timestamp)
             for sequence, properties, body, timestamp in opened.pending(lane)
         ]
@@ -110,7 +110,7 @@ def write_golden(root: Path) -> Pending:
     deleted = opened.lane("deleted")
     opened.add(b"goes with its queue", lane=deleted)
     with opened.lock:
-        store.destination_writer.delete(deleted.destination_number)
+        store.destination_writer.delete(deleted.owner_number)
     relocation = store.cleanup.relocation
     for is_naming, source in ((True, None), (False, None), (True, topic_log)):
         with opened.lock:

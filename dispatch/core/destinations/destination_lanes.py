@@ -63,7 +63,7 @@ class DestinationLanes:
 
         Requires: the lock. O(lanes + what was sent in prepared transactions).
         """
-        used = {lane.destination_number for lane in self._message_store.lanes()}
+        used = {lane.owner_number for lane in self._message_store.lanes()}
         return used | {placed.lane_number >> LANE_SHIFT for branch in prepared for placed in branch}
 
     def restore(self, opened: Mapping[int, NamedDestinationState]) -> list[PersistentLaneState]:
@@ -73,7 +73,7 @@ class DestinationLanes:
         """
         restored: list[PersistentLaneState] = []
         for pending_lane in self._message_store.lanes():
-            destination = opened.get(pending_lane.destination_number)
+            destination = opened.get(pending_lane.owner_number)
             if destination is not None:
                 lane = destination.make_lane(pending_lane.priority, self._message_store)
                 destination.put_lane(pending_lane.priority, lane)

@@ -43,7 +43,7 @@ def lose_index(simulated: SimulatedBay) -> None:
 
 
 def lanes(simulated: SimulatedBay) -> set[int]:
-    return {lane.destination_number for lane in simulated.index.lanes.values()}
+    return {lane.owner_number for lane in simulated.index.lanes.values()}
 
 
 def test_deleted_queue_is_gone_with_all_that_was_in_it() -> None:

@@ -235,8 +235,8 @@ STORE_BUGS = (
     Bug(
         "an ack of a run leaves its last message out",
         "MessageStore.acknowledge",
-        "journal.append_ack(lane.priority, lane.destination_number, first, last - first + 1)",
-        "journal.append_ack(lane.priority, lane.destination_number, first, last - first or 1)",
+        "journal.append_ack(lane.priority, lane.owner_number, first, last - first + 1)",
+        "journal.append_ack(lane.priority, lane.owner_number, first, last - first or 1)",
         CRASHES,
     ),
     Bug(

@@ -110,7 +110,7 @@ def test_crowded_index_ends_a_step_and_a_checkpoint_lets_it_go_on() -> None:
     lanes = [opened.lane(f"lane {n}") for n in range(30)]
     home = opened.store.journal.data_log
     for lane in lanes:
-        opened.add(b"stuck in " + str(lane.destination_number).encode(), lane=lane)
+        opened.add(b"stuck in " + str(lane.owner_number).encode(), lane=lane)
         if opened.store.index.is_crowded:
             opened.store.message_store.checkpoint()
     fill_data_log(opened)

@@ -34,7 +34,7 @@ def pending_in(bay: Forebay) -> Found:
     store = inside(bay).store
     names = {number: destination.name for number, destination in store.destination_table.items()}
     lanes: list[tuple[str, JournaledLane]] = [
-        (names[lane.destination_number], lane) for lane in store.index.lanes.values() if not isinstance(lane, TopicLane)
+        (names[lane.owner_number], lane) for lane in store.index.lanes.values() if not isinstance(lane, TopicLane)
     ]
     for subscriber in store.subscriptions.readers():
         name = f"{names[subscriber.facts.topic]}/{subscriber.facts.name}"

@@ -275,9 +275,7 @@ def test_each_flipped_bit_below_an_open_store_spoils_the_messages_it_belongs_to_
                 runs.append(run)
                 at = run[1] + 1
             regions = directory.message_store.plan(lane, runs)
-            lanes.append(
-                (names[lane.destination_number], lane.priority, regions, directory.message_store.read(regions)[0])
-            )
+            lanes.append((names[lane.owner_number], lane.priority, regions, directory.message_store.read(regions)[0]))
     assert sum(len(messages) for *_, messages in lanes) == len(store.contents)
     for data_log, offset, bit in store.flips(store.data_logs):
         spoilt = store.spoilt(data_log, range(offset, offset + 1))

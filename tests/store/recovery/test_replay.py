@@ -65,15 +65,15 @@ def committed(number: int, lane: int, position: int, messages: int = 1) -> bytes
 
 
 def slice_across_blocks(journal: Journal, lane: DestinationLane, flags: int) -> None:
-    journal.append_slice(flags | 4, lane.destination_number, BLOCK_MESSAGES - 1, 0, Contents([b"", b""], [b"a", b"b"]))
+    journal.append_slice(flags | 4, lane.owner_number, BLOCK_MESSAGES - 1, 0, Contents([b"", b""], [b"a", b"b"]))
 
 
 def copy_of_another_length(journal: Journal, lane: DestinationLane) -> None:
-    append_one(journal, 4 | RELOCATED, lane.destination_number, 0, 0, b"", b"not what was sent before")
+    append_one(journal, 4 | RELOCATED, lane.owner_number, 0, 0, b"", b"not what was sent before")
 
 
 def subscription_to_nothing(journal: Journal, lane: DestinationLane) -> None:
-    journal.append(SUBSCRIBE, 0, 1, encode_subscription(Subscription(50, lane.destination_number, "audit", None)))
+    journal.append(SUBSCRIBE, 0, 1, encode_subscription(Subscription(50, lane.owner_number, "audit", None)))
 
 
 def commit_of_nothing(journal: Journal, lane: DestinationLane) -> None:
@@ -82,7 +82,7 @@ def commit_of_nothing(journal: Journal, lane: DestinationLane) -> None:
 
 def commit_of_a_slice_across_blocks(journal: Journal, lane: DestinationLane) -> None:
     contents = Contents([b"", b""], [b"a", b"b"])
-    offset, _ = journal.append_slice(4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, contents)
+    offset, _ = journal.append_slice(4 | TRANSACTIONAL, lane.owner_number, NUMBER, 0, contents)
     branch = Branch(NUMBER)
     branch.add(lane.number, place(journal, offset), 2, 100)
     branch.give_sequences(lambda _: 0)
@@ -91,7 +91,7 @@ def commit_of_a_slice_across_blocks(journal: Journal, lane: DestinationLane) -> 
 
 
 def commit_of_another_number_of_messages(journal: Journal, lane: DestinationLane) -> None:
-    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.owner_number, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, offset), 2))
 
 
@@ -104,34 +104,34 @@ def prepared(journal: Journal, lane: DestinationLane, position: int) -> None:
 
 
 def commit_of_a_message_of_no_transaction(journal: Journal, lane: DestinationLane) -> None:
-    prepared(journal, lane, place(journal, append_one(journal, 4, lane.destination_number, 5, 0, b"", b"a")))
+    prepared(journal, lane, place(journal, append_one(journal, 4, lane.owner_number, 5, 0, b"", b"a")))
 
 
 def commit_of_another_transaction(journal: Journal, lane: DestinationLane) -> None:
-    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER + 1, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.owner_number, NUMBER + 1, 0, b"", b"a")
     prepared(journal, lane, place(journal, offset))
 
 
 def commit_of_a_slice_of_nothing(journal: Journal, lane: DestinationLane) -> None:
-    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.owner_number, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, offset), 0))
 
 
 def commit_into_another_lane(journal: Journal, lane: DestinationLane) -> None:
-    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.owner_number, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number + 1, place(journal, offset)))
 
 
 def return_of_a_sequence_that_cannot_be(journal: Journal, lane: DestinationLane) -> None:
-    journal.append(RETURN, 4, 1, returns_payload(lane.destination_number, [ReturnedRun(SEQUENCES, 1, 1)]))
+    journal.append(RETURN, 4, 1, returns_payload(lane.owner_number, [ReturnedRun(SEQUENCES, 1, 1)]))
 
 
 def destination_that_was_of_another_kind(journal: Journal, lane: DestinationLane) -> None:
-    journal.append(DESTINATION, 0, 1, encode_destination(Destination(lane.destination_number, TOPIC, "orders")))
+    journal.append(DESTINATION, 0, 1, encode_destination(Destination(lane.owner_number, TOPIC, "orders")))
 
 
 def message_of_a_sequence_that_cannot_be(journal: Journal, lane: DestinationLane) -> None:
-    append_one(journal, 4, lane.destination_number, SEQUENCES, 0, b"", b"a")
+    append_one(journal, 4, lane.owner_number, SEQUENCES, 0, b"", b"a")
 
 
 def ack_of_a_destination_that_cannot_be(journal: Journal, lane: DestinationLane) -> None:
@@ -140,7 +140,7 @@ def ack_of_a_destination_that_cannot_be(journal: Journal, lane: DestinationLane)
 
 def commit_of_an_ack(journal: Journal, lane: DestinationLane) -> None:
     offset = journal.offset
-    journal.append_ack(4, lane.destination_number, 0, 1)
+    journal.append_ack(4, lane.owner_number, 0, 1)
     prepared(journal, lane, place(journal, offset))
 
 

@@ -34,11 +34,11 @@ def test_deleted_queue_takes_its_messages_along_and_its_number_is_not_given_agai
     lane = opened.lane("orders")
     opened.add(b"gone", b"too", lane=lane)
     with opened.lock:
-        opened.store.destination_writer.delete(lane.destination_number)
+        opened.store.destination_writer.delete(lane.owner_number)
     again = killed(opened)
     for store in (opened, again):
         assert destinations(store) == [] and store.store.index.find_lane(lane.number) is None
-    assert created(again, "orders").number == lane.destination_number + 1
+    assert created(again, "orders").number == lane.owner_number + 1
     assert again.pending() == []
 
 
@@ -46,7 +46,7 @@ def test_delete_that_a_full_disk_refuses_leaves_everything(opened: OpenStore) ->
     lane = opened.lane("orders")
     opened.add(b"kept", lane=lane)
     with refused_by_a_full_disk(opened), opened.lock:
-        opened.store.destination_writer.delete(lane.destination_number)
+        opened.store.destination_writer.delete(lane.owner_number)
     assert opened.bodies(lane) == killed(opened).bodies() == [b"kept"]
 
 

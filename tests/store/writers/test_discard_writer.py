@@ -67,7 +67,7 @@ def test_discard_that_a_full_disk_refuses_takes_no_sequence(
 def test_id_of_a_discarded_message_counts_as_sent(
     opened: OpenStore, lane: DestinationLane, writer: DiscardWriter
 ) -> None:
-    sent = identity(lane.destination_number, b"producer", b"id 1")
+    sent = identity(lane.owner_number, b"producer", b"id 1")
     with opened.lock:
         writer.discard(lane, 1, 100, [sent])
     assert opened.store.duplicates.has_seen(sent)

@@ -62,7 +62,7 @@ def test_counts_that_the_journal_does_not_take_are_in_ram_alone(
 
 
 def test_counts_of_a_lane_that_ends_with_the_process_have_no_record(opened: OpenStore, lane: DestinationLane) -> None:
-    opened.store.index.delivery_count_table.local.add(lane.destination_number)
+    opened.store.index.delivery_count_table.local.add(lane.owner_number)
     before = opened.store.journal.next_log_sequence
     count(opened, lane, CountedRun(0, 2, 3))
     assert counts(opened, lane) == [CountedRun(0, 2, 3)] and opened.store.journal.next_log_sequence == before
