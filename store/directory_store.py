@@ -321,6 +321,7 @@ class DirectoryStore:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
             self._close_files()
+            self.journal.background_syncs.close()  # may take 35 ms, so not under the lock
             self._is_ended = True
 
     def _end_cleanly(self) -> None:

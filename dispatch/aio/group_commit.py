@@ -3,8 +3,8 @@
 The first call that waits starts a round, which begins after everything that is ready in this tick of the loop. The
 round confirms for all calls that have asked by its start. Later calls share the next round.
 
-The loop has the system sync in the background, if the disk can do that, and ends the round when the descriptor of the
-BackgroundSync says so. All calls of the round are woken together. The next sync waits for what they write, so that it
+The loop has the system sync in the background, if the disk can do that, and ends the round when the signal of the
+sync says so. All calls of the round are woken together. The next sync waits for what they write, so that it
 covers as much as possible. A worker thread does the round where the disk can't, or where more than a sync is owed.
 
 If a worker does all rounds, and the loop takes longer to write than the disk to sync, the two overlap: half of the
@@ -24,7 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
-from ...store.disk.disk import BackgroundSync
+from ...store.disk.disk import SyncSignal
 from ...store.errors import Closed
 from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
@@ -59,7 +59,7 @@ class _Mean:
 class _BackgroundRound(NamedTuple):
     """A round that waits for a sync in the background."""
 
-    sync: BackgroundSync
+    signal: SyncSignal
     asked: int
     """Number of calls that had asked when it began. It confirms for them."""
     journal_end: int
@@ -99,6 +99,8 @@ class GroupCommit:
         self._waiting: deque[asyncio.Future[None]] = deque()
         # Whether this loop can watch descriptors.
         self._can_watch = True
+        # Signals that a sync in the background is made. No other loop has it, or it could miss a signal.
+        self._signal: SyncSignal | None = None
         # The round under way, if it is one in the background.
         self._background_round: _BackgroundRound | None = None
         # Number of calls that ever asked. The last of them wait.
@@ -154,18 +156,19 @@ class GroupCommit:
             return False
         asked, journal_end, began = self._asked, self._journal_end, self._monotonic()
         try:
-            sync = self._thread_confirmer.begin_confirm(journal_end)
+            signal = self._thread_confirmer.begin_confirm(journal_end, self._signal)
         except BaseException as error:
             self._finish_round(asked, 0.0, error, is_under_way=False)
             return True
-        if sync is None:
+        if signal is None:
             return False
+        self._signal = signal
         try:
-            self._loop.add_reader(sync.fileno(), self._end_background_round)
+            self._loop.add_reader(signal.fileno(), self._end_background_round)
         except Exception:
             self._can_watch = False  # as a loop of Windows: the worker waits for the sync that was begun
             return False
-        self._background_round = _BackgroundRound(sync, asked, journal_end, began)
+        self._background_round = _BackgroundRound(signal, asked, journal_end, began)
         return True
 
     def _end_background_round(self) -> None:
@@ -174,7 +177,8 @@ class GroupCommit:
         assert ended is not None
         failure: BaseException | None = None
         try:
-            self._loop.remove_reader(ended.sync.fileno())
+            self._loop.remove_reader(ended.signal.fileno())
+            ended.signal.clear()
             if not self._thread_confirmer.try_end_confirm(ended.journal_end):
                 self._begin_in_worker()
                 return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TypeVar, cast
 
-from ...store.disk.disk import BackgroundSync
+from ...store.disk.disk import SyncSignal
 from ...store.environment.locks import OwnedCondition, condition_of
 from ...store.errors import Closed
 from ...store.index.checkpoint_need import CheckpointNeed
@@ -99,16 +99,16 @@ class ThreadConfirmer(Confirmer):
         if self.monitor.deferred:
             self.monitor.run_deferred()
 
-    def begin_confirm(self, journal_end: int) -> BackgroundSync | None:
+    def begin_confirm(self, journal_end: int, signal: SyncSignal | None) -> SyncSignal | None:
         """Begin what `confirm` does, if that is a sync and nothing more. Requires: no lock.
 
-        Return what tells that the sync is made: call `try_end_confirm` then. None: call `confirm`, in a thread that may
-        wait.
+        Return what signals that the sync is made: call `try_end_confirm` then. None: call `confirm`, in a thread that
+        may wait. signal: what an earlier call has returned to the same event loop.
         """
         # What a commit has not published yet may have to be written to tmp-storage.
         if self._publisher.unpublished_non_persistent:
             return None
-        return self._journal.begin_sync(journal_end)
+        return self._journal.begin_sync(journal_end, signal)
 
     @property
     def syncs_in_background(self) -> bool:

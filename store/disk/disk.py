@@ -82,16 +82,26 @@ class Directory(Protocol):
         """Close the handle. No other thread may be inside a call."""
 
 
+class SyncSignal(Protocol):
+    """Tells an event loop that a sync is made. Each loop has its own, which is freed with the last reference to it."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when a sync with this signal is made, until `clear`."""
+
+    def clear(self) -> None:
+        """Let the descriptor wait for the next sync with this signal."""
+
+
 class BackgroundSync(Protocol):
     """Makes syncs of files, one at a time, while the thread that began them goes on.
 
-    Requires for all but `fileno`: the sync lock of the journal. It is freed with the last reference to it.
+    Requires: the sync lock of the journal. It is freed with the last reference to it.
     """
 
-    def fileno(self) -> int:
-        """Return a descriptor for event loops: it can be read when the sync is made, until the next one begins."""
+    def new_signal(self) -> SyncSignal:
+        """Return a new signal for `begin`. OSError: the process has no descriptor left."""
 
-    def begin(self, file: File) -> bool:
+    def begin(self, file: File, signal: SyncSignal) -> bool:
         """Begin a sync of all that was appended to a file. False: it can't be made so; sync it otherwise.
 
         Requires: `is_made` has answered for the sync before it.

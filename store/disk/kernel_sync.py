@@ -71,12 +71,32 @@ class _Event(ctypes.Structure):
     )
 
 
+class EventSignal:
+    """A `SyncSignal`: an eventfd."""
+
+    _descriptor = -1
+
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when a sync with this signal is made, until `clear`."""
+        return self._descriptor
+
+    def clear(self) -> None:
+        """Let the descriptor wait for the next sync with this signal."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
 class KernelSync:
     """A `BackgroundSync` of Linux: syncs of OsFiles, one at a time."""
 
-    # These have defaults, because __del__ frees what there is, even if `__init__` raised. Nobody closes a KernelSync:
-    # when the event loop that began a sync has ended, the journal still has to wait for the sync.
-    _descriptor = -1
+    # It has a default, because __del__ frees what there is, even if `__init__` raised.
     _context: ctypes.c_ulong | None = None
 
     def __init__(self) -> None:
@@ -88,30 +108,27 @@ class KernelSync:
         # Calls that return at once keep the interpreter's lock. Only the one that waits releases it.
         self._call = ctypes.PyDLL(None, use_errno=True).syscall
         self._waiting_call = ctypes.CDLL(None, use_errno=True).syscall
-        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         context = ctypes.c_ulong()
         self._checked(self._call(ctypes.c_long(numbers.setup), ctypes.c_long(1), ctypes.byref(context)))
         self._context = context
         # The kernel copies the number of the request to its event, so the event tells whether that request has ended.
-        self._request = _Request(command=_FDSYNC, flags=_RESULT_TO_EVENTFD, eventfd=self._descriptor)
+        self._request = _Request(command=_FDSYNC, flags=_RESULT_TO_EVENTFD)
         self._requests = (ctypes.POINTER(_Request) * 1)(ctypes.pointer(self._request))
         self._event = _Event()
 
-    def fileno(self) -> int:
-        """Return a descriptor that can be read when the sync is made, until the next one."""
-        return self._descriptor
+    def new_signal(self) -> EventSignal:
+        """Return a new signal for `begin`. OSError: the process has no descriptor left."""
+        return EventSignal()
 
-    def begin(self, file: object) -> bool:
+    def begin(self, file: object, signal: object) -> bool:
         """Begin a sync of all that was appended to a file. False: the kernel takes none; sync it otherwise.
 
         Requires: `is_made` has answered for the sync before it.
         """
-        if not isinstance(file, OsFile):
+        if not isinstance(file, OsFile) or not isinstance(signal, EventSignal):
             return False
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._descriptor)
         self._request.number += 1
-        self._request.descriptor = file.fileno()
+        self._request.descriptor, self._request.eventfd = file.fileno(), signal.fileno()
         begun = self._call(ctypes.c_long(self._numbers.submit), self._context, ctypes.c_long(1), self._requests)
         return bool(begun == 1)
 
@@ -145,5 +162,3 @@ class KernelSync:
     def __del__(self) -> None:
         if self._context is not None:
             self._waiting_call(ctypes.c_long(self._numbers.destroy), self._context)
-        if self._descriptor >= 0:
-            os.close(self._descriptor)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..disk.disk import BackgroundSync, Disk, background_sync_of
+from ..disk.disk import BackgroundSync, Disk, SyncSignal, background_sync_of
 from .open_data_logs import UnsyncedWrites
 
 
@@ -37,17 +37,19 @@ class BackgroundSyncs:
         # Whether the disk makes syncs in the background, as far as is known.
         self.is_possible = True
 
-    def begin(self, journal_end: int, unsynced: UnsyncedWrites) -> BackgroundSync | None:
-        """Begin a sync of the newest data log; return what tells that it is made. None: the disk makes none.
+    def begin(self, journal_end: int, unsynced: UnsyncedWrites, signal: SyncSignal | None) -> SyncSignal | None:
+        """Begin a sync of the newest data log; return what signals that it is made. None: the disk makes none.
 
-        Requires: nothing is begun, and no name must be synced.
+        signal: what an earlier call has returned to the same event loop. Requires: nothing is begun, and no name must
+        be synced.
         """
         sync = self._sync = self._sync or background_sync_of(self._disk)
         if sync is not None:
+            signal = signal or sync.new_signal()
             begun = BegunSync(sync, journal_end, unsynced, self._monotonic())
-            if sync.begin(unsynced.newest):
+            if sync.begin(unsynced.newest, signal):
                 self.begun = begun
-                return sync
+                return signal
         self.is_possible = False
         return None
 
@@ -63,5 +65,5 @@ class BackgroundSyncs:
         return begun
 
     def close(self) -> None:
-        """Free what `begin` has made, unless a loop still watches it."""
+        """Free what `begin` has made. Requires: the journal is closed."""
         self._sync = None

@@ -17,9 +17,9 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from ..disk.disk import (
     NO_SPACE,
-    BackgroundSync,
     Disk,
     File,
+    SyncSignal,
     filled_bytes,
     is_filled_ahead,
     known_free_bytes,
@@ -666,11 +666,12 @@ class Journal:
             self._note_synced(journal_end, unsynced, self._monotonic() - began)
         return True
 
-    def begin_sync(self, end: int) -> BackgroundSync | None:
+    def begin_sync(self, end: int, signal: SyncSignal | None) -> SyncSignal | None:
         """Begin a sync of everything before now, which `try_end_sync` ends; return at once. Requires: no state lock.
 
-        Return what tells that the sync is made. None: call `sync`, because everything before `end` is durable, a sync
-        is under way, a name must be synced too, or the disk makes no sync in the background.
+        Return what signals that the sync is made. None: call `sync`, because everything before `end` is durable, a sync
+        is under way, a name must be synced too, or the disk makes no sync in the background. signal: what an earlier
+        call has returned to the same event loop; None: there was none.
         """
         background = self.background_syncs
         if not background.is_possible or self.durable_end >= end:
@@ -687,7 +688,7 @@ class Journal:
             if unsynced.names:
                 return None
             try:
-                return background.begin(journal_end, unsynced)
+                return background.begin(journal_end, unsynced, signal)
             except BaseException as error:
                 self._state_lock.break_between(error)  # nobody would learn of an error of this sync
                 raise
@@ -795,6 +796,5 @@ class Journal:
         it. A close that is not interrupted finds nothing gathered, because its checkpoint has sealed the data log.
         """
         self._unchecked_end = _REFUSE_ALL
-        self.background_syncs.close()
         self.open_data_logs.close()
         self.files.close()

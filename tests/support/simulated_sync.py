@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import Protocol
 
-from forebay.store.disk.disk import File
+from forebay.store.disk.disk import File, SyncSignal
 
 
 class SyncsInBackground(Protocol):
@@ -17,29 +17,49 @@ class SyncsInBackground(Protocol):
     refuses_background_syncs: bool
 
 
-class SimulatedSync:
-    """A `BackgroundSync`. Its descriptor is that of a pipe, which a loop can watch."""
+class SimulatedSignal:
+    """A `SyncSignal`: a pipe, which a loop can watch."""
 
-    def __init__(self, disk: SyncsInBackground) -> None:
-        self._disk = disk
+    def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
-        # What the sync under way syncs; None: none is under way.
-        self._file: File | None = None
-        self._error: OSError | None = None
-        # Number of syncs that were begun.
-        self.begun = 0
 
     def fileno(self) -> int:
         return self._reader
 
-    def begin(self, file: File) -> bool:
+    def clear(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._reader, 100)
+
+    def give(self) -> None:
+        os.write(self._writer, b"x")
+
+    def __del__(self) -> None:
+        os.close(self._reader)
+        os.close(self._writer)
+
+
+class SimulatedSync:
+    """A `BackgroundSync`."""
+
+    def __init__(self, disk: SyncsInBackground) -> None:
+        self._disk = disk
+        # What the sync under way syncs; None: none is under way.
+        self._file: File | None = None
+        self._signal: SimulatedSignal | None = None
+        self._error: OSError | None = None
+        # Number of syncs that were begun.
+        self.begun = 0
+
+    def new_signal(self) -> SimulatedSignal:
+        return SimulatedSignal()
+
+    def begin(self, file: File, signal: SyncSignal) -> bool:
         if self._disk.refuses_background_syncs:
             return False
         assert self._file is None, "the sync before this one has not ended"
-        with suppress(BlockingIOError):
-            os.read(self._reader, 100)
-        self._file, self._error = file, None
+        assert isinstance(signal, SimulatedSignal)
+        self._file, self._signal, self._error = file, signal, None
         self.begun += 1
         if not self._disk.holds_background_syncs:
             self.make()
@@ -47,13 +67,13 @@ class SimulatedSync:
 
     def make(self) -> None:
         """Make the sync that is under way."""
-        assert self._file is not None
+        assert self._file is not None and self._signal is not None
         try:
             self._file.sync()
         except OSError as error:
             self._error = error
-        self._file = None
-        os.write(self._writer, b"x")
+        self._signal.give()
+        self._file = self._signal = None
 
     def is_made(self) -> bool:
         return self._file is None
@@ -63,7 +83,3 @@ class SimulatedSync:
             self.make()
         if self._error is not None:
             raise self._error
-
-    def __del__(self) -> None:
-        os.close(self._reader)
-        os.close(self._writer)

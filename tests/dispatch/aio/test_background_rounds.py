@@ -273,7 +273,7 @@ def test_an_error_that_begins_no_round_is_told_to_all_who_wait(monkeypatch: pyte
     async def main() -> None:
         _, queue = await opened()
 
-        def fail(_: object, file: object) -> bool:
+        def fail(*_: object) -> bool:
             raise MemoryError
 
         monkeypatch.setattr(SimulatedSync, "begin", fail)
@@ -294,3 +294,22 @@ def test_many_loops_that_end_leave_no_descriptor_behind() -> None:
         asyncio.run(main())
     assert len(bay.disk.background_syncs) == 1
     assert bay.queue().statistics().depth == 5 * TASKS
+
+
+def test_two_views_of_a_store_in_one_loop_take_no_signal_from_each_other() -> None:
+    async def main() -> None:
+        bay, queue = await opened(is_held=False)
+        third = bay.bay.queue("third")
+        other = await forebay.aio.Forebay(bay.bay, workers=Inline()).queue("other")
+        bay.disk.holds_background_syncs = True
+        task = sends(queue, 1)[0]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # its sync has begun
+        third.send(b"of a thread")  # ends that sync, of which the first view has not heard yet
+        second = sends(other, 1)[0]
+        await ticks()
+        make(bay)
+        await ticks()
+        assert task.done() and second.done()
+
+    asyncio.run(main())

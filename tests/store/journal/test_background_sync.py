@@ -33,7 +33,7 @@ class Played:
         return self.journal.end
 
     def begin(self) -> bool:
-        return self.journal.begin_sync(self.journal.end) is not None
+        return self.journal.begin_sync(self.journal.end, None) is not None
 
     def make(self) -> None:
         self.disk.background_syncs[0].make()
@@ -80,7 +80,7 @@ def test_there_is_one_sync_in_the_background_at_a_time(played: Played) -> None:
 def test_what_is_durable_needs_no_sync_in_the_background(played: Played) -> None:
     end = played.send(b"x")
     played.journal.sync()
-    assert played.journal.begin_sync(end) is None
+    assert played.journal.begin_sync(end, None) is None
 
 
 def test_a_new_data_log_is_not_synced_in_the_background_because_its_name_must_be(played: Played) -> None:
@@ -165,7 +165,7 @@ def test_a_disk_that_takes_no_sync_in_the_background_is_not_asked_again(played: 
 def test_an_interruption_that_may_hide_an_error_of_a_sync_closes_the_journal(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(_: object, file: object) -> bool:
+    def interrupt(*_: object) -> bool:
         raise KeyboardInterrupt
 
     played.send(b"x")
