@@ -38,7 +38,7 @@ class Journals:
             clock_ms=lambda: 0,
             monotonic=lambda: 0.0,
             random_salt=lambda: 5,
-            first_record=lambda: (STATE, 0, b"first record"),
+            begin_data_log=lambda data_log: (STATE, 0, b"first record"),
         )
         journal.start(self._data_log, 1, 1)
         return journal

@@ -188,7 +188,7 @@ class DirectoryStore:
             clock_ms=self._clock.time_ms,
             monotonic=self._clock.monotonic,
             random_salt=environment.random_salt,
-            first_record=self._first_record,
+            begin_data_log=self._begin_data_log,
             has_reserve=True,
             store_limit_bytes=store_limit_bytes(self._options.store_limit, self._disk, sum(recovered.sizes.values())),
         )
@@ -381,9 +381,10 @@ class DirectoryStore:
         state.open_transactions = [branch.number for branch in self.branches.open]
         return self._journaled.restated(state, self.destination_table, self.imports)
 
-    def _first_record(self) -> tuple[int, int, bytes]:
-        self.index.use(self.journal.data_log)
-        existing = self.cleanup.not_dropped([*self.journal.sizes, self.journal.data_log])
+    def _begin_data_log(self, data_log: int) -> tuple[int, int, bytes]:
+        """Have the index count what uses a data log, as each add and ack expects, and return its first record."""
+        self.index.use(data_log)
+        existing = self.cleanup.not_dropped([*self.journal.sizes, data_log])
         return STATE, 0, encode_state(self._state(existing))
 
     def _root_state(self, next_log_sequence: int) -> StateRecord:

@@ -119,8 +119,7 @@ def near_bytes(fair_bytes: int, watermark_bytes: int) -> int:
     """Return how much may wait for a list with this high watermark while arrivals behind a gap are kept for it.
 
     fair_bytes: the high watermark of a list whose consumers were not measured yet. That of a slow list is lower, but
-    its
-        waiting messages fit into RAM all the same, if the other lists leave so much.
+        its waiting messages fit into RAM all the same, if the other lists leave so much.
     """
     return NEAR_WATERMARKS * max(fair_bytes, watermark_bytes)
 

@@ -6,6 +6,7 @@ again.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -59,7 +60,7 @@ class MessageCache(HeldMessages):
     """
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
-        """Make it empty. share_bytes: most bytes that it may hold; 0 switches it off."""
+        """Make it empty. share_bytes: most bytes that it may hold. Each `put` keeps to it; 0 switches the cache off."""
         super().__init__(holder, share_bytes)
         # The keeper of each lane whose messages may be nowhere else: a function that takes messages that are given
         # back.
@@ -74,9 +75,9 @@ class MessageCache(HeldMessages):
         self.discard_lane(lane_number)
         self.keepers.pop(lane_number, None)
 
+    @abstractmethod
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message; return whether there was room for it."""
-        return self._keep(lane_number, message, charge_of(message))
+        """Keep the message, if the share and the memory have room for it; return whether it is here."""
 
     def _keep(self, lane_number: int, message: StoredMessage, charge: int) -> bool:
         messages = self._lanes.get(lane_number)

@@ -79,6 +79,8 @@ class PendingCache(MessageCache):
             if victim is None:
                 return False
             self.take(lane_number, victim)
+        if order is not None:
+            self._orders[lane_number] = order  # forgotten with the last victim, if there was no other message
         self.note_shared(lane_number, sequence)
         return True
 

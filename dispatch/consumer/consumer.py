@@ -360,11 +360,11 @@ class Consumer(WaitingConsumer):
             deliveries: One delivery, or a list or tuple of them.
             transaction: They are acknowledged with its commit, and in flight until then; None: now.
 
-        Raises SettingsError if one of them belongs to another consumer, StateError if it was settled before,
-        AckTooLate if its deadline has passed, TransactionError if a transaction holds it; StoreFull if even the reserve
-        of a full disk has no room for the ack, StoreFailed if the disk failed. None of them is settled then, unless it
-        happens between two parts of a long list, or while the ack makes room on a full disk: those before it may be
-        settled. After a StoreFailed they may be settled too.
+        Raises ArgumentError if they are no deliveries, SettingsError if one of them belongs to another consumer,
+        StateError if it was settled before, AckTooLate if its deadline has passed, TransactionError if a transaction
+        holds it; StoreFull if even the reserve of a full disk has no room for the ack, StoreFailed if the disk failed.
+        None of them is settled then, unless it happens between two parts of a long list, or while the ack makes room on
+        a full disk: those before it may be settled. After a StoreFailed they may be settled too.
         """
         if transaction is not None:
             self._parts.settlements.ack_in(self, transaction, deliveries)

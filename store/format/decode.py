@@ -3,8 +3,9 @@
 So a `return` record is a ReturnRecord, a `survivors` record is a SurvivorsRecord, and so on for all of KIND_NAMES. A
 kind has its type and bytes in the file of that name in this package, with these exceptions: commit, prepare and
 rollback records are in branch.py; destination, delete, subscribe, unsubscribe and drop records are in state_record.py,
-because a state record restates them; other kinds without a file are in record.py. All code that reads whole journals
-matches over these types: replay, dump, and the facts for offline queries.
+because a state record restates them; import records are in imports.py, properties records in host_properties.py; other
+kinds without a file are in record.py. All code that reads whole journals matches over these types: replay, dump, and
+the facts for offline queries.
 """
 
 from __future__ import annotations

@@ -114,14 +114,14 @@ class Journal:
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
         random_salt: Callable[[], int],
-        first_record: Callable[[], tuple[int, int, bytes]],
+        begin_data_log: Callable[[int], tuple[int, int, bytes]],
         has_reserve: bool = False,
         store_limit_bytes: int | None = None,
     ) -> None:
         """Make the journal of a store; `start` begins its first data log.
 
-        first_record: returns (kind, count, payload) of the record that opens each data log. It restates all that
-            deleted data logs no longer say.
+        begin_data_log: prepares the caller for a data log with this id, and returns (kind, count, payload) of its first
+            record, which restates all that deleted data logs no longer say.
         has_reserve: space is set aside for a full disk.
         store_limit_bytes: bytes of records above which nothing more is added; records that settle something are still
             written.
@@ -140,7 +140,7 @@ class Journal:
         self._store_id, self._max_file_bytes = store_id, max_file_bytes
         self._clock_ms, self._monotonic = clock_ms, monotonic
         self._random_salt = random_salt
-        self._first_record = first_record
+        self._begin_data_log = begin_data_log
         reserve = DiskReserve(disk, max_file_bytes if has_reserve else 0)
         self.fullness: Final = Fullness(
             disk, reserve, max_file_bytes, store_limit_bytes, lambda: self.journal_bytes, self.fail
@@ -445,7 +445,7 @@ class Journal:
         self._stamp = stamp(self.epoch, self.durable_end)
 
     def fail(self, reason: str, error: OSError | None = None) -> StoreFailed:
-        """Refuse every write from now on; return the error to raise.
+        """Refuse every write from now on; return the error to raise. Requires: the lock.
 
         error: what the disk answered, which is told with the reason.
         """
@@ -619,7 +619,7 @@ class Journal:
         header = DataLogHeader(salt, self._store_id, data_log, self.epoch, self._word >> WORD_SHIFT, self._clock_ms())
         self.data_log = data_log
         self.sizes[data_log] = 0
-        kind, count, payload = self._first_record()
+        kind, count, payload = self._begin_data_log(data_log)
         first = encode(salt, self._word, self.epoch, self.durable_end, kind, 0, count, payload)
         try:
             file.append(encode_header(header) + first)

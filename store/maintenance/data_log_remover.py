@@ -97,7 +97,8 @@ class DataLogRemover:
         self._replay_position = replay_position
         self._retention_reasons = retention_reasons
         self._leases = leases
-        # Id from which on data logs were kept for leases at the last cleanup.
+        # Id from which on data logs were kept for leases at the last cleanup, which writes it without the lock: readers
+        # need no newer one.
         self._leased_from = DATA_LOG_ID_MAX + 1
         # Data logs that a drop record names, and whose files still exist.
         self.recorded_as_dropped: set[int] = set()

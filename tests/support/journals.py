@@ -40,7 +40,7 @@ def journal_on(
         clock_ms=clock.time_ms,
         monotonic=clock.monotonic,
         random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
-        first_record=lambda: FIRST_RECORD,
+        begin_data_log=lambda data_log: FIRST_RECORD,
     )
     journal.start(data_log, next_log_sequence, epoch)
     return journal

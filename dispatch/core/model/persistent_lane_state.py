@@ -91,6 +91,7 @@ class PersistentLaneState(LaneState):
             return
         if sole.frontier == sequence and not sole.references.count:
             # An inline copy of ListSupply.admit and of charge_of: each message that waits for no sync passes here.
+            # `LaneState.use_sole_list` has given the list a deque of its own, for which `admit` would look.
             body = message[2]
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):

@@ -128,7 +128,7 @@ def test_what_came_last_is_given_back_first_and_no_more_than_is_wanted(make: Mak
     assert budget.held_bytes == 5 * CHARGE
 
 
-def test_the_lane_with_the_farthest_to_go_gives_back_first(make: Maker) -> None:
+def test_the_lane_with_the_most_messages_gives_back_first(make: Maker) -> None:
     cache = make(Budget(20 * CHARGE), 20 * CHARGE)
     cache.put(OTHER_LANE, message(0))
     for sequence in range(9):

@@ -155,6 +155,15 @@ def test_a_cache_that_had_no_room_for_the_first_message_keeps_the_later_ones_by_
     assert readers.held() == [0, 100]
 
 
+def test_a_message_that_takes_the_place_of_the_only_one_leaves_the_readers_where_they_are() -> None:
+    readers = Readers(share_bytes=2 * charge_of(message(0)))
+    readers.mine.follow_readers([0, 100])
+    readers.cache.put(TOPIC + 1, message(0))
+    assert readers.mine.put(MINE, message(50)) and readers.mine.put(MINE, message(101))
+    assert not readers.mine.put(MINE, message(90)), "far from the reader that comes to it next"
+    assert readers.held() == [101]
+
+
 def test_readers_of_whose_messages_none_came_are_forgotten(readers: Readers) -> None:
     readers.mine.follow_readers([0, 100])
     readers.mine.discard_before(0)
