@@ -38,14 +38,17 @@ class BackgroundSyncs:
         self.is_possible = True
 
     def begin(self, journal_end: int, unsynced: UnsyncedWrites, signal: SyncSignal | None) -> SyncSignal | None:
-        """Begin a sync of the newest data log; return what signals that it is made. None: the disk makes none.
+        """Begin a sync of the newest data log; return what signals that it is made. None: it can't be begun.
 
         signal: what an earlier call has returned to the same event loop. Requires: nothing is begun, and no name must
         be synced.
         """
         sync = self._sync = self._sync or background_sync_of(self._disk)
         if sync is not None:
-            signal = signal or sync.new_signal()
+            try:
+                signal = signal or sync.new_signal()
+            except OSError:
+                return None  # the process has no descriptor left now
             begun = BegunSync(sync, journal_end, unsynced, self._monotonic())
             if sync.begin(unsynced.newest, signal):
                 self.begun = begun

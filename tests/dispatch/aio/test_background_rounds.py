@@ -6,6 +6,7 @@ import asyncio
 import errno
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from loops import ByHand, Inline, LoopBay, ticks
@@ -265,6 +266,21 @@ def test_a_loop_that_cannot_watch_descriptors_has_workers_sync(monkeypatch: pyte
         await asyncio.gather(*sends(queue))
         await asyncio.gather(*sends(queue))
         assert begun(bay) == 1 and bay.journal.durable_end == bay.journal.end
+
+    asyncio.run(main())
+
+
+def test_without_a_descriptor_for_a_signal_a_worker_syncs_until_there_is_one() -> None:
+    async def main() -> None:
+        bay, queue = await opened(is_held=False)
+        before = begun(bay)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(SimulatedSync, "new_signal", Mock(side_effect=OSError(errno.EMFILE, "none left")))
+            view = await forebay.aio.Forebay(bay.bay, workers=Inline()).queue("orders")
+            await asyncio.gather(*sends(view))
+        assert begun(bay) == before and bay.journal.durable_end == bay.journal.end
+        await asyncio.gather(*sends(view))
+        assert begun(bay) == before + 1
 
     asyncio.run(main())
 
