@@ -3,9 +3,9 @@
 The first call that waits starts a round, which begins after everything that is ready in this tick of the loop. The
 round confirms for all calls that have asked by its start. Later calls share the next round.
 
-The loop has the system sync in the background, if the disk can do that, and ends the round when the signal of the
-sync says so. All calls of the round are woken together. The next sync waits for what they write, so that it
-covers as much as possible. A worker thread does the round where the disk can't, or where more than a sync is owed.
+The loop has the system sync in the background, if the disk can do that, and ends the round when the sync's signal says
+so. All calls of the round are woken together. The next sync waits for what they write, so that it covers as much as
+possible. A worker thread does the round where the disk can't, or where more than a sync is owed.
 
 If a worker does all rounds, and the loop takes longer to write than the disk to sync, the two overlap: half of the
 waiting calls are woken while a sync for the other half is under way, and the worker begins the next round by itself.
