@@ -269,7 +269,7 @@ def open_in_loop(
             try:
                 return AsyncForebay(bay, workers=workers)
             except BaseException:
-                workers.submit(bay.close)  # or nobody could open the directory again
+                await finished(workers, workers.submit(bay.close))  # or nobody could open the directory again
                 raise
         except BaseException:
             workers.shutdown(wait=False)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from compiled import interpreted
@@ -31,6 +32,7 @@ from forebay import (
     SubscriptionInUse,
     TransactionError,
 )
+from forebay.dispatch.aio import async_forebay
 from forebay.dispatch.aio.async_consumer import MESSAGES_A_PART
 from forebay.dispatch.aio.loop import WORK_A_TURN, finished
 
@@ -110,6 +112,20 @@ def test_a_directory_that_is_held_is_refused_and_free_again_after_an_opening_tha
 
     async def _open(directory: Path, **fields: Any) -> None:
         await open_in(directory, **fields)
+
+    asyncio.run(main())
+
+
+def test_a_directory_is_free_again_after_an_opening_that_failed_in_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(async_forebay, "LoopInbox", Mock(side_effect=MemoryError))
+            with pytest.raises(MemoryError):
+                await open_in(tmp_path)
+        async with open_in(tmp_path):
+            pass
 
     asyncio.run(main())
 
