@@ -9,8 +9,8 @@ from forebay.benchmarks.calibration import AgainstFloor
 from forebay.benchmarks.inside import areas_of, index_of
 from forebay.cache.accounting.charge import charge_of
 from forebay.dispatch.core.destinations.queue_state import QueueState
+from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.model.destination import SelectorGroup, TargetList
-from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.store.stored_message import StoredMessage
 from forebay.store.structures.sequence_set import SequenceSet
 

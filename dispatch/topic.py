@@ -17,7 +17,7 @@ from .consumer.consumer import Consumer
 from .consumer.options import ConsumerOptions, consumer_options
 from .core.confirmer import Confirmer
 from .core.destinations.destination_state import NamedDestinationState
-from .core.model.non_persistent_lane_state import NonPersistentLaneState
+from .core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from .core.monitor import Monitor
 from .engine.facade_parts import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic

@@ -35,12 +35,12 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.destinations.queue_state import QueueState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
 from ..core.model.delivery import is_lazy, message_of
 from ..core.model.destination import LaneState, TargetList
 from ..core.model.matching import SelectorMatcher
-from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 

@@ -21,8 +21,8 @@ from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.model.destination import LaneState
-from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.publisher import Publisher
 from ..core.redelivery.removal import Removals
 from ..core.redelivery.timed_lanes import TimedLanes

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar, cast
 from ...store.errors import Closed
 from ..admission.limits import SenderWaker, Wait
 from ..core.confirmer import Confirmer
+from ..core.lists.load import Load
 from ..core.model.destination import TargetList
-from ..core.model.load import Load
 from ..engine.facade_parts import LoopParts
 from .group_commit import GroupCommit
 from .loop_inbox import LoopInbox

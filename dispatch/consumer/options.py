@@ -9,7 +9,7 @@ from typing import Any, Final
 from ...store.errors import ArgumentError, argument_error
 from ..config.policy import DestinationPolicy, check_ack_deadline, check_prefetch
 from ..config.sizes import is_number
-from ..core.model.consumer_memory import CONSUMER_BYTES, LOOP_BYTES
+from ..core.lists.consumer_memory import CONSUMER_BYTES, LOOP_BYTES
 from ..selectors.selector import Selector, compile_selector
 
 CONSUMER_PRIORITY_MIN: Final = -128

@@ -11,9 +11,9 @@ from typing import Final
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
+from ..core.lists.load import Load
 from ..core.model.delivery import Delivery
 from ..core.model.destination import TargetList
-from ..core.model.load import Load
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader

@@ -7,7 +7,9 @@ From the top down:
 - `confirmer.py` does what a write still owes, and `publisher.py` shows consumers what is written.
 - `areas` fills the lists and hands out.
 - `memory` decides what stays in RAM.
-- `model` has the lanes, lists, selector groups and deliveries themselves.
+- `lanes` has the two kinds of lane, and lets stored messages arrive.
+- `model` has the classes that hold each other: destination, lane, TargetList, selector group, consumer, delivery.
+- `lists` has what a TargetList is made of, and loads for it.
 - `monitor.py` has the lock.
 
 `owners.py`, above all of them, is what is handed to the packages above. docs/internals/dispatch-core.md explains each

@@ -28,8 +28,8 @@ from ...store.journal.journal import Journal
 from ...store.numbering import OFFSET_BITS
 from ...store.stored_message import StoredMessage
 from .areas.target_area import TargetArea
+from .lanes.persistent_lane_state import PersistentLaneState
 from .model.destination import CoreDestination
-from .model.persistent_lane_state import PersistentLaneState
 from .monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")

@@ -13,7 +13,7 @@ from typing import Final
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import arrange
-from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES
+from ..core.lists.consumer_memory import OWN_SELECTOR_GROUP_BYTES
 from ..core.model.delivery import Delivery, is_lazy
 from ..core.model.destination import (
     CoreConsumer,

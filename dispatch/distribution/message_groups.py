@@ -13,9 +13,9 @@ from typing import Final, cast
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.structures.sequence_set import RUN_BYTES, SequenceSet
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.model.destination import CoreConsumer, LaneState
-from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 
 BUCKETS: Final = 1024
 HALT_BYTES: Final = OVERHEAD_BYTES

@@ -12,8 +12,8 @@ from ..admin.browse import Browsers
 from ..core.areas.target_lists import TargetLists
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
+from ..core.lists.consumer_memory import OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from ..core.memory.memory_owners import MemoryOwners
-from ..core.model.consumer_memory import OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from ..core.monitor import Monitor
 from .open_destinations import OpenDestinations
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from ...cache.accounting.charge import charge_of
 from ...store.stored_message import StoredMessage
+from ..core.lists.load import Load
 from ..core.memory.reclaim import Reclaim
 from ..core.model.contracts import LaneCache
 from ..core.model.destination import TargetList
-from ..core.model.load import Load
 from .load_memory import LoadMemory
 
 

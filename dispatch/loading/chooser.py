@@ -15,9 +15,9 @@ from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.index.fingerprints import Candidate
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.structures.sequence_set import SequenceSet
+from ..core.lists.load import Load, LoadSource
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import TargetList
-from ..core.model.load import Load, LoadSource
 
 LOAD_MESSAGES_MAX: Final = 512
 CACHED_MESSAGES_MIN: Final = 64

@@ -23,9 +23,9 @@ from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_lists import TargetLists
+from ..core.lists.load import Load
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import TargetList
-from ..core.model.load import Load
 from ..core.monitor import Monitor
 from .cache_filler import CacheFiller
 from .chooser import LoadChooser

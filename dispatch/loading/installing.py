@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from ...cache.accounting.charge import charge_of
 from ...store.environment.late_log import LateLogger
 from ...store.stored_message import StoredMessage, sequence_of
+from ..core.lists.load import Load
 from ..core.model.destination import LaneState, TargetList
-from ..core.model.load import Load
 
 logger = LateLogger("forebay.dispatch.loader")
 

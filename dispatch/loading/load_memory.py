@@ -10,9 +10,9 @@ from __future__ import annotations
 from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES, charge_of_size
 from ...cache.spill.spill_account import FIRST_REFERENCES_BYTES, REFERENCES_BYTES, SpillAccount
+from ..core.lists.load import Load
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import TargetList
-from ..core.model.load import Load
 
 
 class LoadMemory:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
 from ...store.stored_message import StoredMessage, sequence_of
+from ..core.lists.load import Load
 from ..core.model.destination import TargetList
-from ..core.model.load import Load
 
 
 def read_load(load: Load[TargetList]) -> None:

@@ -15,10 +15,10 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..core.destinations.queue_state import QueueState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.model.delivery import LaneMessages
 from ..core.model.destination import DestinationStateParts, SelectorGroup
 from ..core.model.matching import NO_NAMES
-from ..core.model.persistent_lane_state import PersistentLaneState
 from ..selectors.selector import Selector
 
 

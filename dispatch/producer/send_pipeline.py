@@ -18,8 +18,8 @@ from ...store.numbering import PRIORITIES
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
-from ..core.model.non_persistent_lane_state import NonPersistentLaneState
-from ..core.model.persistent_lane_state import PersistentLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..topics.state.fan_out import FanOut
 from .batching import Batch
 from .sender_parts import SenderParts

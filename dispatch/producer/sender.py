@@ -26,8 +26,8 @@ from ..admission.limits import Wait
 from ..config.checks import deadline_after
 from ..core.confirmer import Confirmer
 from ..core.destinations.destination_state import NamedDestinationState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.model.lifecycle import Lifecycle
-from ..core.model.non_persistent_lane_state import NonPersistentLaneState
 from ..topics.state.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .batching import Batch, Batching

@@ -11,8 +11,8 @@ from ...store.format.times import MessageTimes, has_times, times_of, times_of_ea
 from ...store.message_store import MessageStore
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..core.destinations.destination_state import DestinationState
-from ..core.model.non_persistent_lane_state import NonPersistentLaneState
-from ..core.model.persistent_lane_state import PersistentLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes

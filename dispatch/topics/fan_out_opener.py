@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...cache.spill.overflow import Overflow
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES, DestinationOverhead
-from ..core.model.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES
+from ..core.lanes.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from .state.fan_out import FanOut

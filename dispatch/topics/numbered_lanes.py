@@ -6,8 +6,8 @@ from ...store.index.subscriptions import Subscriptions
 from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.queue_registry import QueueRegistry
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.model.destination import LaneState
-from ..core.model.persistent_lane_state import PersistentLaneState
 from .state.subscription_state import SubscriptionState
 from .topic_registry import TopicRegistry
 

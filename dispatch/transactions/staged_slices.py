@@ -14,7 +14,7 @@ from ...store.format.contents import Contents
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
 from ...store.writers.transaction_writer import TransactionWriter
-from ..core.model.persistent_lane_state import PersistentLaneState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
 from .transaction_memory import TransactionMemory

@@ -38,9 +38,9 @@ from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.model.delivery import Delivery
 from ..core.model.destination import CoreDestination, LaneState
-from ..core.model.persistent_lane_state import PersistentLaneState
 from ..core.monitor import Monitor
 from ..host_properties import Properties
 from .staged_acks import HELD_CHARGE_BYTES

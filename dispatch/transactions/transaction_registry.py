@@ -7,9 +7,9 @@ from collections.abc import Callable, Container
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import ArgumentError, SettingsError, TransactionError
 from ...store.format.branch import Branch
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.model.delivery import Delivery, content_bytes
 from ..core.model.destination import CoreConsumer
-from ..core.model.persistent_lane_state import PersistentLaneState
 from .transaction import BRANCH_CHARGE_BYTES, Transaction, TransactionParts
 
 

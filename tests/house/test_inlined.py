@@ -36,8 +36,8 @@ PLACES = {
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run",
     "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
-    "dispatch/core/model/non_persistent_lane_state.py:NonPersistentLaneState.add",
-    "dispatch/core/model/persistent_lane_state.py:PersistentLaneState.arrive",
+    "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
+    "dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
     "dispatch/core/confirmer.py:ThreadConfirmer.confirm",
     "dispatch/core/publisher.py:Publisher.hold_until_durable",
@@ -119,7 +119,7 @@ def test_durable_messages_ask_for_the_end_of_the_journal() -> None:
 
 
 def test_an_arrival_is_charged_as_every_message_is() -> None:
-    arrive = texts(function("dispatch/core/model/persistent_lane_state.py:PersistentLaneState.arrive"))
+    arrive = texts(function("dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive"))
     taken, charged = function("cache/accounting/charge.py:charge_of").body
     assert isinstance(charged, ast.Return) and charged.value is not None
     assert ast.unparse(taken) in arrive
@@ -154,7 +154,7 @@ def test_a_non_persistent_arrival_is_charged_by_the_length_of_its_content() -> N
     assert isinstance(charged, ast.Return) and charged.value is not None
     inlined = ast.unparse(charged.value).replace("content_bytes", "length")
     assert f"charge = {inlined}" in texts(
-        function("dispatch/core/model/non_persistent_lane_state.py:NonPersistentLaneState.add")
+        function("dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add")
     )
 
 
@@ -183,12 +183,12 @@ def test_a_take_of_one_hands_its_charge_over_as_a_holder_does() -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        "dispatch/core/model/persistent_lane_state.py:PersistentLaneState.arrive",
-        "dispatch/core/model/non_persistent_lane_state.py:NonPersistentLaneState.add",
+        "dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive",
+        "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
     ],
 )
 def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:
-    refused, own, extend, charge, frontier, _ = function("dispatch/core/model/list_supply.py:ListSupply.admit").body
+    refused, own, extend, charge, frontier, _ = function("dispatch/core/lists/list_supply.py:ListSupply.admit").body
     assert isinstance(refused, ast.If) and isinstance(refused.test, ast.BoolOp)
     above, unreserved = refused.test.values
     assert isinstance(unreserved, ast.UnaryOp)
@@ -212,8 +212,8 @@ def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        "dispatch/core/model/persistent_lane_state.py:PersistentLaneState.arrive",
-        "dispatch/core/model/non_persistent_lane_state.py:NonPersistentLaneState.add",
+        "dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive",
+        "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
     ],
 )
 def test_an_arrival_wakes_as_one_message_of_a_slice_does(place: str) -> None:
@@ -310,8 +310,8 @@ def test_an_arrival_without_a_place_relieves_the_buffer_as_ensuring_room_does() 
 
 
 def test_a_hand_out_leaves_its_list_as_the_first_message_does() -> None:
-    _, left, _ = function("dispatch/core/model/list_contents.py:ListContents.drop_first").body
-    _, taken, _ = function("dispatch/core/model/list_supply.py:ListSupply.pass_first").body
+    _, left, _ = function("dispatch/core/lists/list_contents.py:ListContents.drop_first").body
+    _, taken, _ = function("dispatch/core/lists/list_supply.py:ListSupply.pass_first").body
     passed = [ast.unparse(each).replace("self.", "target.") for each in (left, taken)]
     area = "dispatch/core/areas/dispatch_area.py:DispatchArea"
     one = [*map(ast.unparse, function(f"{area}.dispatch_one").body)]
@@ -322,7 +322,7 @@ def test_a_hand_out_leaves_its_list_as_the_first_message_does() -> None:
 
 
 def test_a_list_passes_an_arrival_that_it_does_not_want_as_its_frontier_advances() -> None:
-    [advances] = function("dispatch/core/model/list_contents.py:ListContents.advance_frontier").body
+    [advances] = function("dispatch/core/lists/list_contents.py:ListContents.advance_frontier").body
     assert isinstance(advances, ast.If) and ast.unparse(advances.test) == "end > self.frontier"
     [advanced] = map(ast.unparse, advances.body)
     [passed] = [
@@ -337,7 +337,7 @@ def test_only_what_is_written_inline_changes_the_fields_of_a_list_from_outside()
     fields = {
         part.attr
         for name in ("list_contents.py:ListContents", "list_supply.py:ListSupply")
-        for part in ast.walk(function(f"dispatch/core/model/{name}.__init__"))
+        for part in ast.walk(function(f"dispatch/core/lists/{name}.__init__"))
         if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
     }
     writers = {
@@ -352,8 +352,8 @@ def test_only_what_is_written_inline_changes_the_fields_of_a_list_from_outside()
         "dispatch/core/areas/dispatch_area.py:DispatchArea._hand_over",
         "dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one",
         "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
-        "dispatch/core/model/non_persistent_lane_state.py:NonPersistentLaneState.add",
-        "dispatch/core/model/persistent_lane_state.py:PersistentLaneState.arrive",
+        "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
+        "dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive",
     }
 
 
@@ -448,7 +448,7 @@ def test_the_dispatch_area_alone_changes_what_a_consumer_has_been_handed() -> No
 
 
 def test_a_front_is_where_the_next_load_begins() -> None:
-    first, least = function("dispatch/core/model/list_contents.py:ListContents.first_to_load").body
+    first, least = function("dispatch/core/lists/list_contents.py:ListContents.first_to_load").body
     assert isinstance(first, ast.Assign) and isinstance(first.value, ast.IfExp)
     assert isinstance(least, ast.Return) and isinstance(least.value, ast.Call)
     shortcut = next(

@@ -15,8 +15,8 @@ from plain_model import Entry, Reader
 from simulated_bay import SimulatedBay
 from state_machine import StateMachine
 
+from forebay.dispatch.core.lists.load import Load
 from forebay.dispatch.core.model.destination import TargetList
-from forebay.dispatch.core.model.load import Load
 
 SIZES = (40, 300, 1000, 3000)
 CALLS = {

@@ -36,11 +36,11 @@ from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.areas.target_lists import TargetLists
 from forebay.dispatch.core.destinations.destination_state import NamedDestinationState
 from forebay.dispatch.core.destinations.queue_state import QueueState
+from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.reclaim import Reclaim
 from forebay.dispatch.core.memory.watermarks import Watermarks
 from forebay.dispatch.core.model.destination import DestinationStateParts, LaneState, TargetList
-from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.core.redelivery.timed_lanes import TimedLanes

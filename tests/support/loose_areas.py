@@ -16,13 +16,13 @@ from forebay.cache.messages.memory_registry import MemoryRegistry
 from forebay.cache.spill.overflow import Overflow
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.destinations.queue_state import QueueState
+from forebay.dispatch.core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.memory.memory_owners import MemoryOwners
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.message_group_memory import MessageGroupMemory
 from forebay.dispatch.core.memory.reclaim import Reclaim
 from forebay.dispatch.core.model.destination import SelectorGroup, TargetList
-from forebay.dispatch.core.model.non_persistent_lane_state import NonPersistentLaneState
-from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.planning.played_areas import PlayedAreas
 from forebay.dispatch.planning.played_store import PlayedStore

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ....store.numbering import BEHIND_ALL
+from ..lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..model.destination import SelectorGroup, TargetList
-from ..model.non_persistent_lane_state import NonPersistentLaneState
 
 
 def arrange(selector_group: SelectorGroup) -> None:

@@ -19,9 +19,9 @@ from ....store.format.message_properties import header_values_of_each
 from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
+from ..lanes.persistent_lane_state import PersistentLaneState
 from ..model.abstract_target_area import AbstractTargetArea
 from ..model.destination import LaneState, SelectorGroup, TargetList
-from ..model.persistent_lane_state import PersistentLaneState
 from ..monitor import Monitor
 from .dispatch_area import DispatchArea
 from .load_requests import LoadRequests

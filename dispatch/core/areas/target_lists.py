@@ -11,10 +11,10 @@ from ....cache.accounting.charge import charge_of_all
 from ....cache.messages.message_memory import MessageMemory
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
+from ..lists.consumer_memory import LIST_BYTES, selector_group_charge
 from ..memory.memory_owners import MemoryOwners
 from ..memory.watermarks import Watermarks
 from ..model.abstract_target_area import AbstractTargetLists
-from ..model.consumer_memory import LIST_BYTES, selector_group_charge
 from ..model.destination import CoreDestination, LaneState, SelectorGroup, TargetList
 from .dispatch_area import DispatchArea
 from .list_order import arrange

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..model.non_persistent_lane_state import NonPersistentLaneState
-from ..model.persistent_lane_state import PersistentLaneState
+from ..lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..lanes.persistent_lane_state import PersistentLaneState
 from .destination_lanes import DestinationLanes
 from .message_group_queues import MessageGroupQueues
 from .queue_registry import QueueRegistry

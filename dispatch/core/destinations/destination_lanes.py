@@ -13,10 +13,10 @@ from ....store.index.idle_lanes import IdleLanes
 from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_SHIFT, lanes_of
 from ..areas.target_lists import TargetLists
+from ..lanes.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
+from ..lanes.persistent_lane_state import PersistentLaneState
 from ..memory.memory_owners import MemoryOwners
 from ..model.destination import LaneState
-from ..model.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
-from ..model.persistent_lane_state import PersistentLaneState
 from ..monitor import Monitor
 from ..redelivery.removal import Removals
 from ..redelivery.timed_lanes import TimedLanes

@@ -13,11 +13,11 @@ from ....cache.accounting.overdraft import LastingCharge
 from ....store.index.index import INDEX_LANE_BYTES
 from ....store.message_store import MessageStore
 from ....store.numbering import PRIORITIES
+from ..lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..lanes.persistent_lane_state import PersistentLaneState
 from ..model.counting import NOTHING_COUNTED
 from ..model.delivery import AbstractConsumer, Delivery
 from ..model.destination import LANE_STATE_BYTES, CoreDestination, DestinationStateParts, LaneState
-from ..model.non_persistent_lane_state import NonPersistentLaneState
-from ..model.persistent_lane_state import PersistentLaneState
 
 NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""

@@ -18,8 +18,8 @@ from ....store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
 from ....store.index.subscriptions import SUBSCRIBER_BYTES
 from ...selectors.selector import Selector
 from ..areas.target_lists import TargetLists
+from ..lists.consumer_memory import LIST_BYTES, OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from ..memory.watermarks import Watermarks
-from ..model.consumer_memory import LIST_BYTES, OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from ..model.destination import LANE_STATE_BYTES
 from .closable_destinations import ClosableDestinations
 from .destination_state import DestinationState

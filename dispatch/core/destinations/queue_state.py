@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ....store.format.state_record import QUEUE
 from ....store.message_store import MessageStore
-from ..model.persistent_lane_state import PersistentLaneState
+from ..lanes.persistent_lane_state import PersistentLaneState
 from .destination_state import NamedDestinationState
 
 

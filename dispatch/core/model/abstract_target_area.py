@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from ....store.stored_message import StoredMessage
+from ..lists.list_supply import ListSupply
 from .delivery import LaneMessages
-from .list_supply import ListSupply
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
 ListT = TypeVar("ListT", bound=ListSupply)

@@ -26,6 +26,9 @@ from ....store.index.pending_lane import PendingLane
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
+from ..lists.list_contents import NO_MESSAGES
+from ..lists.list_supply import ListSupply
+from ..lists.load import Load
 from ..monitor import Monitor
 from .abstract_target_area import AbstractTargetArea, AbstractTargetLists
 from .delivery import AbstractConsumer, Delivery
@@ -38,9 +41,6 @@ from .distribution_roles import (
 )
 from .lane_storage import LaneStateParts, LaneStorage
 from .lifecycle import DestinationLifecycle
-from .list_contents import NO_MESSAGES
-from .list_supply import ListSupply
-from .load import Load
 from .selector_group_consumers import SelectorGroupConsumers
 
 LANE_STATE_BYTES: Final = 1024

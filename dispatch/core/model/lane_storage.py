@@ -22,10 +22,10 @@ from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
+from ..lists.pager import READ_AGAIN
 from .contracts import LaneCache, LanePendingCache, PersistentStore, ReturnCounts
 from .delivery import Delivery, LaneMessages, counted_runs
 from .lane_reader import LaneReader
-from .pager import READ_AGAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.policy import Eviction
+from ...core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ...core.model.destination import LaneState
-from ...core.model.non_persistent_lane_state import NonPersistentLaneState
 from ...core.redelivery.removal import Removals
 from ..state.selector_matches import SelectorMatches
 from ..state.subscription_state import EvictionRule, SubscriptionLaneState, SubscriptionState

@@ -15,8 +15,8 @@ from ....store.numbering import LANE_SHIFT, NON_PERSISTENT
 from ....store.stored_message import StoredMessage
 from ...core.destinations.destination_lanes import DestinationLanes
 from ...core.destinations.overhead import FAN_OUT_BYTES
+from ...core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ...core.model.matching import values_of
-from ...core.model.non_persistent_lane_state import NonPersistentLaneState
 from ...core.redelivery.removal import Removals
 from ...selectors.selector import FIELD_NAMES
 from .subscription_state import SubscribedTopicState, SubscriptionState

@@ -15,8 +15,8 @@ from ....cache.messages.message_memory import MessageMemory
 from ....cache.messages.shared_cache import SharedCache
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
+from ...core.lists.load import Load
 from ...core.model.destination import TargetList
-from ...core.model.load import Load
 
 SHARED_LIST_BYTES: Final = (1024, 128 * 1024)
 """Least and most bytes that a list holds while other subscriptions of the topic are near."""

@@ -24,15 +24,15 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...core.destinations.destination_state import NO_LANES, DestinationState, NamedDestinationState
 from ...core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
+from ...core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from ...core.lanes.persistent_lane_state import PersistentLaneState
+from ...core.lists.load import Load
 from ...core.model.contracts import BackingStore
 from ...core.model.counting import DestinationTotals
 from ...core.model.delivery import LaneMessages
 from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup, TargetList
 from ...core.model.lifecycle import Lifecycle
-from ...core.model.load import Load
 from ...core.model.matching import SelectorMatcher
-from ...core.model.non_persistent_lane_state import NonPersistentLaneState
-from ...core.model.persistent_lane_state import PersistentLaneState
 from ...selectors.selector import Selector
 from .selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from .shared_reading import SharedReading, mean_charge_bytes

@@ -18,10 +18,10 @@ from ....store.message_store import MessageStore
 from ....store.state.property_table import PropertyTable
 from ....store.stored_message import StoredMessage
 from ...core.destinations.overhead import FAN_OUT_BYTES
+from ...core.lanes.persistent_lane_state import PersistentLaneState
 from ...core.model.counting import EarlierCounts
 from ...core.model.destination import LANE_STATE_BYTES, DestinationStateParts, LaneState
 from ...core.model.lifecycle import Lifecycle
-from ...core.model.persistent_lane_state import PersistentLaneState
 from .fan_out import FanOut
 from .subscription_state import (
     AbstractSubscriptionRegistry,

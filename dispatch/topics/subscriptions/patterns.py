@@ -19,8 +19,8 @@ from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policy import matches
 from ...core.areas.target_lists import TargetLists
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
+from ...core.lanes.persistent_lane_state import PersistentLaneState
 from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup
-from ...core.model.persistent_lane_state import PersistentLaneState
 from ...distribution.pattern import PatternDistribution
 from ...selectors.selector import Selector
 from ..state.selector_matches import SelectorMatches, SubscriptionSelectorGroup

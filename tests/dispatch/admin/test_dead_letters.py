@@ -16,7 +16,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, DestinationPolicy, Message, Queue, StoreFull
 from forebay.dispatch.config.settings import Settings, SyncMode
-from forebay.dispatch.core.model.non_persistent_lane_state import NonPersistentLaneState
+from forebay.dispatch.core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from forebay.dispatch.forebay import Forebay
 from forebay.store.checkpoint.checkpointer import INDEX_LIMIT
 from forebay.testing import ManualClock

@@ -15,7 +15,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, DestinationPolicy, Explanation, Message, Queue, SettingsError, StoreFull
 from forebay.dispatch.consumer.ending import held_by
-from forebay.dispatch.core.model.load import Load
+from forebay.dispatch.core.lists.load import Load
 
 KIB, MIB = 1024, 1024 * 1024
 Said = list[tuple[str, str, int]]

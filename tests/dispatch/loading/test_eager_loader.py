@@ -16,8 +16,8 @@ from simulated_bay import SimulatedBay
 from forebay import Consumer, DestinationPolicy, Message, StoreFull
 from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from forebay.cache.messages.message_memory import QuotaMemory
+from forebay.dispatch.core.lists.load import Load
 from forebay.dispatch.core.model.destination import TargetList
-from forebay.dispatch.core.model.load import Load
 from forebay.store.journal.regions import REGION_BYTES_MAX, Region
 from forebay.store.stored_message import StoredMessage
 

@@ -13,7 +13,7 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay import Delivery, Message, StoreFull
-from forebay.dispatch.core.model.non_persistent_lane_state import NonPersistentLaneState
+from forebay.dispatch.core.lanes.non_persistent_lane_state import NonPersistentLaneState
 
 
 def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:

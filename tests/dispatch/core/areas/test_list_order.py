@@ -5,9 +5,9 @@ from __future__ import annotations
 from loose_areas import Areas, pass_first
 
 from forebay.dispatch.core.areas.list_order import arrange, next_by_arrival
+from forebay.dispatch.core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.model.destination import SelectorGroup, TargetList
-from forebay.dispatch.core.model.non_persistent_lane_state import NonPersistentLaneState
-from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.store.numbering import BEHIND_ALL
 
 

@@ -24,8 +24,8 @@ from forebay.dispatch.core.destinations.overhead import (
     OPEN_TOPIC_BYTES,
     row_bytes,
 )
+from forebay.dispatch.core.lanes.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES
 from forebay.dispatch.core.model.destination import LANE_STATE_BYTES
-from forebay.dispatch.core.model.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES
 from forebay.store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
 from forebay.store.index.idle_lanes import IDLE_LANE_BYTES
 from forebay.store.index.index import INDEX_LANE_BYTES

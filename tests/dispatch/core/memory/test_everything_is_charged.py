@@ -10,7 +10,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message
 from forebay.cache.accounting.shares import CURVE_SHARE
-from forebay.dispatch.core.model.consumer_memory import RUNS_STEP_BYTES, STEP_RUNS
+from forebay.dispatch.core.lists.consumer_memory import RUNS_STEP_BYTES, STEP_RUNS
 from forebay.dispatch.core.publisher import HELD_STEP_BYTES
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
 from forebay.dispatch.topics.eviction.latest_per_key import PLACE_BYTES, STEP_PLACES

@@ -8,9 +8,9 @@ from loose_areas import KIB, Areas, sequences
 from forebay.cache.accounting import holder_names
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
 from forebay.cache.accounting.shares import QuotaBytes
+from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.model.destination import TargetList
-from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.planning.rules import ListsFirst
 
 CHARGE = KIB + OVERHEAD_BYTES

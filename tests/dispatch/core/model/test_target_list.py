@@ -12,8 +12,8 @@ from forebay.cache.accounting import shares
 from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from forebay.cache.accounting.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
 from forebay.dispatch.core.destinations.queue_state import QueueState
+from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.model.destination import SelectorGroup, TargetList
-from forebay.dispatch.core.model.persistent_lane_state import PersistentLaneState
 from forebay.store.stored_message import StoredMessage
 
 MIB = 1024 * 1024

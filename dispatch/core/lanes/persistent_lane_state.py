@@ -17,8 +17,8 @@ from ....store.index.journaled_lane import JournaledLane
 from ....store.index.pending_lane import PendingLane
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
-from .destination import CoreDestination, LaneState
-from .matching import NO_NAMES
+from ..model.destination import CoreDestination, LaneState
+from ..model.matching import NO_NAMES
 
 
 class PersistentLaneState(LaneState):

@@ -19,12 +19,12 @@ from ....store.stored_message import StoredMessage
 from ....store.tmp.non_persistent_lane import NonPersistentLane
 from ....store.tmp.spilled_message import TmpRegion
 from ...selectors.selector import Selector
-from .contracts import BackingStore
-from .delivery import Delivery, is_lazy, message_of
-from .destination import CoreDestination, LaneState, TargetList
-from .load import Load
-from .matching import NO_NAMES
-from .pager import Pager
+from ..lists.load import Load
+from ..lists.pager import Pager
+from ..model.contracts import BackingStore
+from ..model.delivery import Delivery, is_lazy, message_of
+from ..model.destination import CoreDestination, LaneState, TargetList
+from ..model.matching import NO_NAMES
 
 NON_PERSISTENT_LANE_BYTES: Final = 3072
 """Charged for an open lane of non-persistent messages, with its part of tmp-storage.
