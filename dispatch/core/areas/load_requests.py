@@ -193,15 +193,18 @@ class LoadRequests:
         self.request(target)
 
 
-def _is_sole(target: TargetList) -> bool:
-    """Return whether no other selector group, selector, distribution or counterpart shares the messages."""
-    return target.lane.sole_list is target and target.counterpart is None
+def _is_alone(target: TargetList) -> bool:
+    """Return whether no other selector group, distribution or counterpart shares the messages of the list."""
+    lane = target.lane
+    if target.counterpart is not None:
+        return False
+    return lane.sole_list is target or (lane.distribution.is_ordinary and lane.selector_group_lists() == [target])
 
 
 def _may_be_left(target: TargetList) -> bool:
     """Return whether the list is alone, deep, and read by threads only, not by an event loop."""
     return (
-        _is_sole(target)
+        _is_alone(target)
         and target.lane.pending_lane.pending_bytes > target.high_watermark_bytes
         and all(consumer.is_polling for consumer in target.selector_group.consumers)
     )

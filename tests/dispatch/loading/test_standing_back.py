@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -293,14 +292,30 @@ def test_a_backlog_that_fits_into_the_list_is_never_left() -> None:
         assert not drain.is_left
 
 
-@pytest.mark.parametrize(
-    "make", [partial(Drain, selector="n >= 0"), partial(Drain, has_loader=False)], ids=["selector", "no_thread"]
-)
-def test_with_a_selector_or_without_a_thread_that_loads_nothing_is_left(make: Callable[[], Drain]) -> None:
-    drain = make()
+def test_without_a_thread_that_loads_nothing_is_left() -> None:
+    drain = Drain(has_loader=False)
     for _ in range(200):
         drain.turn()
         assert not drain.is_left
+
+
+@pytest.mark.parametrize("selector", ["n >= 0", "n = 7 OR n > 30000"], ids=["all match", "few match"])
+def test_the_list_of_a_selector_that_is_alone_is_left_like_any_other(selector: str) -> None:
+    drain = Drain(selector=selector)
+    drain.until(lambda: drain.is_left)
+    drain.bay.check()
+
+
+def test_a_take_that_gives_up_a_long_search_has_the_loader_go_on_with_it() -> None:
+    drain = Drain(selector="n = 7 OR n = 39999")
+    drain.consumer.ack(drain.consumer.take(1))
+    drain.left.leave(drain.target)
+    assert not drain.bay.loader.step(), "the list is its consumer's"
+    drain.compute(LOOK_SECONDS)
+    assert not drain.consumer.take(1), "a take without a timeout examines one piece"
+    while drain.bay.loader.step():
+        pass
+    assert not drain.is_left and drain.target.direct, "the loader has found the last one"
 
 
 def test_where_threads_compute_at_the_same_time_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
