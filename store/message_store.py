@@ -69,7 +69,7 @@ class MessageStore:
         # The first of the three locks. While a thread holds it, no other checkpoints, cleans up or relocates.
         self.checkpoint_lock = locks.checkpoint
         # The second of the three locks. While a thread holds it, no other syncs.
-        self.sync_lock = journal.sync_lock
+        self.sync_lock = locks.sync
 
     # ------------------------------------------------------------------ messages
 

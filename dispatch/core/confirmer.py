@@ -17,6 +17,7 @@ from ...store.environment.locks import OwnedCondition, condition_of
 from ...store.errors import Closed
 from ...store.index.checkpoint_need import CheckpointNeed
 from ...store.journal.journal import Journal
+from ...store.journal.journal_syncer import JournalSyncer
 from ...store.message_store import MessageStore
 from ..admission.limits import SenderWaker, Wait
 from .monitor import Monitor
@@ -64,6 +65,7 @@ class ThreadConfirmer(Confirmer):
         monitor: Monitor,
         message_store: MessageStore,
         journal: Journal,
+        syncer: JournalSyncer,
         checkpoint_need: CheckpointNeed,
         publisher: Publisher,
         leave_checkpoint: Callable[[], bool],
@@ -71,6 +73,7 @@ class ThreadConfirmer(Confirmer):
         """leave_checkpoint: passes a due checkpoint on to another thread; returns False if no thread takes it."""
         super().__init__(monitor, journal)
         self._message_store = message_store
+        self._syncer = syncer
         self._checkpoint_need = checkpoint_need
         self._publisher = publisher
         self._syncs_always = publisher.syncs_always
@@ -82,11 +85,11 @@ class ThreadConfirmer(Confirmer):
     def confirm(self, journal_end: int) -> None:
         """Make the journal durable up to that end if sync is "always", publish, and checkpoint if that is due.
 
-        Journal.sync publishes: after a sync it calls its listener, `Publisher.publish_synced`. Requires: no lock.
+        JournalSyncer.sync publishes: after a sync it calls its listener, `Publisher.publish_synced`. Requires: no lock.
         """
         if self._syncs_always:
             # If this thread syncs, publish_synced publishes as far as there is room.
-            is_published = self._journal.sync(journal_end)
+            is_published = self._syncer.sync(journal_end)
             publisher = self._publisher
             # It reads the deques without a call, because each message passes here.
             if not is_published and (publisher.unpublished or publisher.unpublished_non_persistent):
@@ -108,19 +111,19 @@ class ThreadConfirmer(Confirmer):
         # What a commit has not published yet may have to be written to tmp-storage.
         if self._publisher.unpublished_non_persistent:
             return None
-        return self._journal.begin_sync(journal_end, signal)
+        return self._syncer.begin_sync(journal_end, signal)
 
     @property
     def syncs_in_background(self) -> bool:
         """Whether `begin_confirm` may succeed."""
-        return self._journal.background_syncs.is_possible
+        return self._syncer.syncs_in_background
 
     def try_end_confirm(self, journal_end: int) -> bool:
         """End what `begin_confirm` has begun when the journal ended there. Requires: no lock.
 
         False: something is left that may wait, such as a checkpoint: call `confirm`, in a thread that may wait.
         """
-        if not self._journal.try_end_sync():
+        if not self._syncer.try_end_sync():
             if self._journal.durable_end < journal_end:
                 return False
             self._publisher.publish_left()  # another thread has ended the sync

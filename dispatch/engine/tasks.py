@@ -12,6 +12,7 @@ from typing import Final
 from ...cache.spill.overflow import Overflow
 from ...store.checkpoint.attestation import Attestation
 from ...store.journal.journal import Journal
+from ...store.journal.journal_syncer import JournalSyncer
 from ...store.maintenance.cleanup import Cleanup
 from ...store.maintenance.relocation import Relocation
 from ...store.message_store import MessageStore
@@ -34,10 +35,10 @@ FULL_CLEANUP_SECONDS: Final = 1.0
 class SyncTask(PeriodicTask):
     """Syncs the journal at intervals."""
 
-    def __init__(self, monitor: Monitor, journal: Journal, interval_seconds: float) -> None:
+    def __init__(self, monitor: Monitor, journal: Journal, syncer: JournalSyncer, interval_seconds: float) -> None:
         super().__init__("sync", self._sync)
         self._monitor = monitor
-        self._journal = journal
+        self._journal, self._syncer = journal, syncer
         self._interval_seconds = interval_seconds
         self._sync_at = monitor.monotonic() + interval_seconds
 
@@ -51,7 +52,7 @@ class SyncTask(PeriodicTask):
         self._sync_at = self._monitor.monotonic() + self._interval_seconds
         with self._monitor.lock:
             journal_end = self._journal.end
-        self._journal.sync(journal_end)
+        self._syncer.sync(journal_end)
         return 1
 
 

@@ -23,6 +23,7 @@ from ..index.block_cache import BlockLane
 from ..index.fingerprints import Row
 from ..index.index import Index
 from ..journal.journal import Journal
+from ..journal.journal_syncer import JournalSyncer
 from ..metadata.metadata_store import MetadataDamaged, MetadataFull, commit_lending
 from ..state.journaled_state import JournaledState
 from ..structures.histogram import DurationHistogram
@@ -68,6 +69,7 @@ class Checkpointer:
         self,
         journaled: JournaledState,
         journal: Journal,
+        syncer: JournalSyncer,
         clock: Clock,
         locks: StoreLocks,
         *,
@@ -82,9 +84,9 @@ class Checkpointer:
         self._journaled = journaled
         self._metadata, self._index, self._subscriptions = journaled.metadata, journaled.index, journaled.subscriptions
         self._journal = journal
+        self._syncer = syncer
         self._clock = clock
-        self._checkpoint_lock = locks.checkpoint
-        self._state_lock = locks.state
+        self._checkpoint_lock, self._sync_lock, self._state_lock = locks.checkpoint, locks.sync, locks.state
         self._root_state = root_state
         self._give_up_readers = give_up_readers
         # The changes that the checkpoint under way writes. None: there is none.
@@ -108,7 +110,7 @@ class Checkpointer:
 
         Closed: the checkpoint that closes the store has begun, or `close` was called. Requires: no lock.
         """
-        require_outside(self._state_lock, self._journal.sync_lock)
+        require_outside(self._state_lock, self._sync_lock)
         with self._checkpoint_lock:
             if self._is_closed:
                 raise Closed("the store")
@@ -122,7 +124,7 @@ class Checkpointer:
         self._remove_unneeded_messages()
         self._catch_up()
         if is_closing:
-            self._journal.sync()  # the seal then says that everything before it is durable
+            self._syncer.sync()  # the seal then says that everything before it is durable
         is_stored = False
         try:
             root = self._take(is_closing=is_closing)
@@ -216,7 +218,7 @@ class Checkpointer:
         """Sync the journal up to a root, and commit the root. Requires: no state lock. MetadataFull."""
         changes = self._changes
         assert changes is not None
-        self._journal.sync(root.position)
+        self._syncer.sync(root.position)
         encoded = root.encode()  # without the state lock, so that nobody waits
         row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, changes.fingerprints)
         commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
@@ -240,7 +242,7 @@ class Checkpointer:
 
         A replay begins with that record, and skips those parts of it that the index has already.
         """
-        self._journal.sync_at_standstill()
+        self._syncer.sync_at_standstill()
         try:
             store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_log_sequence))
         except MetadataFull as full:

@@ -163,7 +163,7 @@ class _Ingestion:
             raise _Refused(f"{taken} were taken from another set of that load id")
         if record is None or not record.is_done:
             self._take(manifest, record)
-        self._directory.journal.sync()
+        self._directory.syncer.sync()
         retire(self._disk, self._load_id, TAKEN, part_names(manifest))
 
     def _take(self, manifest: Manifest, record: ImportRecord | None) -> None:

@@ -196,11 +196,11 @@ def test_failed_disk_is_refused_until_opened_again_and_keeps_what_was_durable(
     disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore, call: str
 ) -> None:
     opened.add(b"durable")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     disk.fail(call, 1, errno.EIO, sticky=True)
     with pytest.raises(StoreFailed):
         fill_data_logs(opened, 2)
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
     disk.cure()
     for attempt in (
         lambda: opened.add(b"refused"),
@@ -291,7 +291,7 @@ def test_crash_at_any_call_of_a_cleanup_neither_loses_nor_redelivers(disk: Simul
     stuck = first_of(opened, 3)
     opened.remove(sent[0], stuck - 1)
     opened.remove(stuck + 1, sent[-1])
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     images: list[SimulatedDisk] = []
 
     def fork(call: str, name: str) -> None:
@@ -447,7 +447,7 @@ class Life:
         if way in ("close", "index lost"):
             self.opened.store.close()
         elif way == "power":
-            self.opened.store.journal.sync()
+            self.opened.store.syncer.sync()
             self.disk = power_cut(self.disk)
         else:
             self.disk = self.disk.crash_process()

@@ -128,10 +128,10 @@ def make_background_layer(
 
 def _make_sync_tasks(layers: Layers) -> list[PeriodicTask]:
     """Return the task that syncs at intervals; no task if the settings ask for another kind of sync."""
-    settings, journal = layers.foundation.settings, layers.store_layer.directory.journal
+    settings, directory = layers.foundation.settings, layers.store_layer.directory
     if settings.sync != "interval":
         return []
-    return [SyncTask(layers.foundation.monitor, journal, settings.sync_interval_seconds)]
+    return [SyncTask(layers.foundation.monitor, directory.journal, directory.syncer, settings.sync_interval_seconds)]
 
 
 def _make_other_tasks(
@@ -273,7 +273,7 @@ def _make_reports(layers: Layers, check: HealthCheck, oldest: OldestMessages, pr
         disk_use=directory.disk_use,
         windows=layers.store_layer.windows,
         durations={
-            "sync": directory.journal.sync_durations,
+            "sync": directory.syncer.durations,
             "checkpoint": directory.checkpointer.durations,
             "load": layers.core.loader.durations,
             "take": layers.clients.consumers.take_durations,

@@ -66,6 +66,7 @@ def make_core(
         monitor,
         directory.message_store,
         directory.journal,
+        directory.syncer,
         directory.index.checkpoint_need,
         publisher,
         partial(foundation.background_requests.leave_checkpoint, directory.message_store),
@@ -192,16 +193,16 @@ def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: Ar
 
 def _make_publisher(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> Publisher:
     """Return the Publisher. With sync "always" each sync of the journal publishes what it made durable."""
-    journal = store_layer.directory.journal
+    directory = store_layer.directory
     publisher = Publisher(
         foundation.monitor,
-        journal,
+        directory.journal,
         areas.target_area,
         holder=foundation.budget.holder(holder_names.UNSYNCED),
         syncs_always=foundation.settings.sync == "always",
     )
     if publisher.syncs_always:
-        journal.tell_of_syncs(publisher.publish_synced)
+        directory.syncer.tell_of_syncs(publisher.publish_synced)
     return publisher
 
 

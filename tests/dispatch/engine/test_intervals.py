@@ -51,7 +51,7 @@ def test_cleanup_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyP
 def test_sync_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"checkpoint_interval_seconds": 3600, "cleanup_interval_seconds": 3600}
     bay = SimulatedBay(sync="interval", sync_interval_seconds=seconds, **fields)
-    called = steps_until(bay, "sync", monkeypatch, owner=bay.journal)
+    called = steps_until(bay, "sync", monkeypatch, owner=bay.syncer)
     assert called == list(range(seconds, 31, seconds))
 
 

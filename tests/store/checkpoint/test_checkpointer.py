@@ -76,7 +76,7 @@ def test_call_that_needs_a_checkpoint_says_whether_space_or_a_file_descriptor_is
         if not is_at_standstill:
             store.message_store.require_index_room(1 << 20)
             return
-        with store.message_store.checkpoint_lock, store.journal.sync_lock, opened.lock:
+        with store.locks.checkpoint, store.locks.sync, opened.lock:
             store.message_store.make_index_room(store.journal.end, store.journal.next_log_sequence)
 
     for problem in (MetadataUnopened, MetadataFull, MetadataUnopened):
@@ -127,24 +127,24 @@ def test_checkpoint_is_urgent_when_replay_would_grow_too_long(disk: SimulatedDis
 def test_idle_store_attests_once_how_far_it_is_durable(
     disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore
 ) -> None:
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     while opened.store.attestation.write():
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
     opened.add(b"body")
     assert not opened.store.attestation.write(), "nothing more is durable"
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     durable = opened.store.journal.durable_end
     assert opened.store.attestation.write()
     _, records = walked(disk, 1)
     assert (records[-1].header.kind, records[-1].header.durable) == (ATTEST, durable)
     for _ in range(3):
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         assert not opened.store.attestation.write()
     opened.add(b"body")
     opened.store.message_store.checkpoint()
     commits, end = metadata.commits, opened.store.journal.end
     for _ in range(3):
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         opened.store.attestation.write()
         opened.store.message_store.checkpoint()
     assert opened.store.journal.end == end + 32, "an idle store grows"

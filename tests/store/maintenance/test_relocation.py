@@ -335,7 +335,7 @@ def test_random_acks_leave_at_most_twice_what_is_live(
     assert sequences_of(opened, lane) == sorted(set(range(messages)) - set(doomed))
     assert_bounded(opened, disk)
     opened.check()
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     again = opened_on(disk.crash_process())
     assert_same_places(again, opened)
 

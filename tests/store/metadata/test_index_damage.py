@@ -85,7 +85,7 @@ def test_checkpoint_that_the_index_refuses_is_postponed_or_stops_the_store(
     def checkpoint() -> bool:
         if not is_at_standstill:
             return store.message_store.checkpoint()
-        with store.message_store.checkpoint_lock, store.journal.sync_lock, opened.lock:
+        with store.locks.checkpoint, store.locks.sync, opened.lock:
             store.message_store.make_index_room(store.journal.end, store.journal.next_log_sequence)
         return True
 

@@ -92,7 +92,7 @@ def test_power_cut_at_any_call_of_an_open_after_a_kill_takes_nothing_that_the_op
 def test_torn_tail_is_cut_and_counted_to_the_byte(opened: OpenStore, kept: int) -> None:
     for body in (b"a" * 1000, b"b" * 1000, b"c" * 1000):
         opened.add(body)
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     end = opened.store.journal.offset
     opened.add(b"d" * 1000)
     disk = disk_of(opened).crash_process()
@@ -109,7 +109,7 @@ def test_torn_tail_is_cut_and_counted_to_the_byte(opened: OpenStore, kept: int) 
 
 def test_data_logs_behind_a_torn_place_go_to_quarantine(opened: OpenStore) -> None:
     opened.add(b"kept")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     fill(opened, 3)
     disk = disk_of(opened).crash_process()
     disk.flip_bit(data_log_name(2), 4000, 0)
@@ -125,7 +125,7 @@ def test_data_logs_behind_a_torn_place_go_to_quarantine(opened: OpenStore) -> No
 def test_what_a_killed_recovery_set_aside_does_not_come_back_with_a_power_cut(opened: OpenStore) -> None:
     """The rename was done and not synced; the journal goes on behind it."""
     opened.add(b"kept")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     fill(opened, 2)
     disk = disk_of(opened).crash_process()
     for data_log in (2, 3):
@@ -142,14 +142,14 @@ def test_what_a_killed_recovery_set_aside_does_not_come_back_with_a_power_cut(op
     for killed in left:
         again = reopen(killed)
         again.add(b"later")
-        again.store.journal.sync()
+        again.store.syncer.sync()
         bodies = reopen(killed.crash_power(Random(1), PowerCut.SYNCED)).bodies()
         assert bodies[0] == b"kept" and bodies[-1] == b"later"
 
 
 def test_ids_in_quarantine_are_not_given_again(opened: OpenStore) -> None:
     opened.add(b"kept")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     fill(opened, 1)
     disk = disk_of(opened).crash_process()
     disk.flip_bit(data_log_name(1), 4000, 0)
@@ -170,7 +170,7 @@ def test_quarantine_is_bounded_and_keeps_the_newest_without_the_space_they_had_i
     disk = disk_of(opened)
     for _ in range(30):
         opened = reopen(disk)
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         opened.add(b"torn")
         fill(opened, 1)
         disk = disk_of(opened).crash_process()
@@ -194,7 +194,7 @@ def test_empty_next_data_log_is_removed(opened: OpenStore) -> None:
 def test_tail_that_a_later_record_knew_is_corruption(opened: OpenStore) -> None:
     for n in range(5):
         opened.add(b"%d" % n)
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
     disk = disk_of(opened).crash_process()
     end = opened.store.journal.offset
     disk.flip_bit(data_log_name(1), end - 1, 0)  # the last body: its head still knows of the one before
@@ -491,7 +491,7 @@ def test_missing_data_log_is_missed_again_at_the_next_try(opened: OpenStore, met
     """The first try must not forget what it knew."""
     fill(opened, 2)
     disk = disk_of(opened).crash_process()
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     opened.store.message_store.checkpoint()
     disk = disk_of(opened).crash_process()
     disk.remove(data_log_name(3))
@@ -547,7 +547,7 @@ def test_message_larger_than_a_data_log_comes_back(is_sealed: bool) -> None:
 
 def test_torn_message_larger_than_a_data_log_is_cut(opened: OpenStore) -> None:
     opened.add(b"small")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     opened.add(bytes(1) * 50_000)
     disk = disk_of(opened).crash_process()
     disk.flip_bit(data_log_name(2), 30_000, 5)
