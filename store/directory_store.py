@@ -215,8 +215,6 @@ class DirectoryStore:
             duplicates=self.duplicates,
             discard_writer=DiscardWriter(self.journal, self.duplicates),
             due_times=DueTimes(self.index, reads.timed),
-            checkpointer=self.checkpointer,
-            locks=self.locks,
         )
 
     def _make_data_log_retention(self) -> DataLogRetention:
@@ -271,7 +269,7 @@ class DirectoryStore:
             fullness=self.journal.fullness,
             subscriptions=self.subscriptions,
             clock=self._clock,
-            make_checkpoint=self.message_store.checkpoint,
+            make_checkpoint=self.checkpointer.checkpoint,
         )
 
     # ------------------------------------------------------------------ opening and closing
@@ -296,7 +294,7 @@ class DirectoryStore:
         self._reads.serve(self.checkpointer.discard_index)
         self.subscriptions.shrink_all_to_rows()
         self.index.shrink_all_to_rows()
-        self.message_store.checkpoint()
+        self.checkpointer.checkpoint()
 
     def abandon(self) -> None:
         """Close the files as they are, because the layers above could not be made.
@@ -334,7 +332,7 @@ class DirectoryStore:
             if not fullness.is_out_of_space:  # on a full disk the next open needs the remaining space
                 fullness.reserve.close()
         self.journal.files.sync_names()
-        self.message_store.checkpoint(is_closing=True)
+        self.checkpointer.checkpoint(is_closing=True)
         self._write_last_destinations()
         self._sync_mark.sync()
         self._close_files()  # first, because the marker may need one of their descriptors

@@ -12,13 +12,12 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TypeVar, cast
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.disk.disk import SyncSignal
 from ...store.environment.locks import OwnedCondition, condition_of
 from ...store.errors import Closed
-from ...store.index.checkpoint_need import CheckpointNeed
 from ...store.journal.journal import Journal
 from ...store.journal.journal_syncer import JournalSyncer
-from ...store.message_store import MessageStore
 from ..admission.limits import SenderWaker, Wait
 from .monitor import Monitor
 from .publisher import Publisher
@@ -63,18 +62,16 @@ class ThreadConfirmer(Confirmer):
     def __init__(
         self,
         monitor: Monitor,
-        message_store: MessageStore,
         journal: Journal,
         syncer: JournalSyncer,
-        checkpoint_need: CheckpointNeed,
+        checkpointer: Checkpointer,
         publisher: Publisher,
         leave_checkpoint: Callable[[], bool],
     ) -> None:
         """leave_checkpoint: passes a due checkpoint on to another thread; returns False if no thread takes it."""
         super().__init__(monitor, journal)
-        self._message_store = message_store
         self._syncer = syncer
-        self._checkpoint_need = checkpoint_need
+        self._checkpointer, self._checkpoint_need = checkpointer, checkpointer.need
         self._publisher = publisher
         self._syncs_always = publisher.syncs_always
         self.leave_checkpoint = leave_checkpoint
@@ -98,7 +95,7 @@ class ThreadConfirmer(Confirmer):
         need = self._checkpoint_need
         if (need.adds >= need.due_adds or need.is_index_filling) and not self.leave_checkpoint():
             with suppress(Closed):  # the store closes meanwhile, with what this call has written
-                self._message_store.checkpoint()
+                self._checkpointer.checkpoint()
         if self.monitor.deferred:
             self.monitor.run_deferred()
 

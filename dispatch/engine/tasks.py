@@ -11,6 +11,7 @@ from typing import Final
 
 from ...cache.spill.overflow import Overflow
 from ...store.checkpoint.attestation import Attestation
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.journal.journal import Journal
 from ...store.journal.journal_syncer import JournalSyncer
 from ...store.maintenance.cleanup import Cleanup
@@ -124,7 +125,7 @@ class CheckpointTask(PeriodicTask):
     def __init__(
         self,
         monitor: Monitor,
-        message_store: MessageStore,
+        checkpointer: Checkpointer,
         write_destinations: Callable[[], None],
         timed: TimedLanes,
         interval_seconds: float,
@@ -132,21 +133,21 @@ class CheckpointTask(PeriodicTask):
         """Make it. write_destinations: writes the summary file for people."""
         super().__init__("checkpoint", self._checkpoint)
         self._monitor = monitor
-        self._message_store = message_store
+        self._checkpointer = checkpointer
         self._write_destinations = write_destinations
         self._timed = timed
         self._interval_seconds = interval_seconds
         self._checkpoint_at = monitor.monotonic() + interval_seconds
 
     def is_due(self, now: float) -> bool:
-        return self._message_store.is_checkpoint_due or now >= self._checkpoint_at
+        return self._checkpointer.need.is_due or now >= self._checkpoint_at
 
     def due_at(self, now: float) -> float:
         return self.next_at(self._checkpoint_at)
 
     def _checkpoint(self) -> int:
         self._checkpoint_at = self._monitor.monotonic() + self._interval_seconds
-        done = int(self._message_store.checkpoint())
+        done = int(self._checkpointer.checkpoint())
         self._write_destinations()
         with self._monitor.lock, self._monitor.all_or_broken:
             return done + self._timed.release_due()  # runs for which the index had no room before

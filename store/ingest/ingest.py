@@ -214,7 +214,7 @@ class _Ingestion:
         lane = self._lane(found.destination, found.priority)
         at = left_out
         while at < len(found.contents):
-            if self._directory.message_store.is_checkpoint_urgent and not self._directory.message_store.checkpoint():
+            if self._directory.checkpointer.is_urgent and not self._directory.checkpointer.checkpoint():
                 raise _Waits(_BUSY)
             contents = found.contents.part(at, at + lane.slice_capacity)
             with self._state_lock:

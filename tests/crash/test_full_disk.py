@@ -232,7 +232,7 @@ def test_checkpoint_that_finds_no_space_even_so_is_postponed() -> None:
     opened = OpenStore(disk, index, max_file_bytes=FILE_BYTES)
     opened.add(BODY)
     index.needed_bytes = 1 << 50
-    assert not opened.store.message_store.checkpoint() and index.refused == 2 and opened.store.journal.fullness.is_full
+    assert not opened.store.checkpointer.checkpoint() and index.refused == 2 and opened.store.journal.fullness.is_full
     opened.add(BODY)
     assert not opened.store.journal.fullness.is_full, "the journal itself has space"
     assert opened.bodies() == [BODY] * 2

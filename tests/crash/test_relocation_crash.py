@@ -134,7 +134,7 @@ class Life:
                     self.acknowledge(self.random.choice((0.1, 0.6, 0.95)))
                 begin_data_log(self.opened)
             self._share = 1.0
-            self.opened.store.message_store.checkpoint()
+            self.opened.store.checkpointer.checkpoint()
             self.synced()
             sealed = sorted(self.opened.store.cleanup.remover.sealed())
             for data_log in self.random.sample(sealed, min(len(sealed), 2)):

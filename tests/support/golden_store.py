@@ -120,7 +120,7 @@ def write_golden(root: Path) -> Pending:
     store.attestation.write()
     with opened.lock:
         store.message_store.add(orders, clock.time_ms(), encode_properties(HEADERS, "foreign id"), b"all headers")
-    store.message_store.checkpoint()
+    store.checkpointer.checkpoint()
     pending = pending_in(opened)
     store.close()
     return pending

@@ -182,7 +182,7 @@ def _make_resizing(layers: Layers) -> Resizing:
     foundation, directory = layers.foundation, layers.store_layer.directory
     index_fit = IndexFit(
         monitor=foundation.monitor,
-        message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         index=directory.index,
         metadata_store=directory.metadata_store,
         budget=foundation.budget,
@@ -191,7 +191,7 @@ def _make_resizing(layers: Layers) -> Resizing:
     )
     return Resizing(
         monitor=foundation.monitor,
-        message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         index_fit=index_fit,
         budget=foundation.budget,
         target_lists=layers.areas.target_lists,
@@ -246,18 +246,20 @@ def _make_message_tasks(layers: Layers, stuck: StuckConsumers) -> list[PeriodicT
 def _make_store_tasks(layers: Layers) -> list[PeriodicTask]:
     """Return the tasks that look after the files of the store, such as checkpoints and cleanup."""
     foundation, directory, settings = layers.foundation, layers.store_layer.directory, layers.foundation.settings
-    monitor, message_store, cleanup = foundation.monitor, directory.message_store, directory.cleanup
+    monitor, cleanup, checkpointer = foundation.monitor, directory.cleanup, directory.checkpointer
     quarantine = Quarantine(monitor, layers.areas.target_area.unreadable)
     return [
         CheckpointTask(
             monitor,
-            message_store,
+            checkpointer,
             directory.write_destinations,
             layers.redelivery_layer.timed,
             settings.checkpoint_interval_seconds,
         ),
-        RelocationTask(monitor, cleanup.relocation, message_store.checkpoint),
-        CleanupTask(monitor, message_store, cleanup, foundation.background_requests, settings.cleanup_interval_seconds),
+        RelocationTask(monitor, cleanup.relocation, checkpointer.checkpoint),
+        CleanupTask(
+            monitor, directory.message_store, cleanup, foundation.background_requests, settings.cleanup_interval_seconds
+        ),
         *([PeriodicTask("quarantine", quarantine.step)] if settings.on_missing_data_log == "report" else []),
         AttestTask(directory.attestation),
     ]

@@ -64,12 +64,11 @@ def make_core(
     publisher = _make_publisher(foundation, store_layer, areas)
     confirmer = ThreadConfirmer(
         monitor,
-        directory.message_store,
         directory.journal,
         directory.syncer,
-        directory.index.checkpoint_need,
+        directory.checkpointer,
         publisher,
-        partial(foundation.background_requests.leave_checkpoint, directory.message_store),
+        partial(foundation.background_requests.leave_checkpoint, directory.checkpointer),
     )
     transactions = _make_transactions(foundation, store_layer, areas, redelivery_layer, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, areas.target_lists, redelivery_layer.delayed)
@@ -230,6 +229,7 @@ def _make_transactions(
         TransactionParts(
             monitor=foundation.monitor,
             message_store=directory.message_store,
+            checkpointer=directory.checkpointer,
             transaction_writer=directory.transaction_writer,
             branches=directory.branches,
             confirmer=confirmer,

@@ -34,7 +34,7 @@ def steps_until(bay: SimulatedBay, name: str, monkeypatch: pytest.MonkeyPatch, *
 @pytest.mark.parametrize("seconds", [5, 9])
 def test_checkpoint_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(checkpoint_interval_seconds=seconds, cleanup_interval_seconds=3600)
-    called = steps_until(bay, "checkpoint", monkeypatch, owner=bay.store.message_store)
+    called = steps_until(bay, "checkpoint", monkeypatch, owner=bay.store.checkpointer)
     assert called == list(range(seconds, 31, seconds))
 
 

@@ -84,7 +84,7 @@ def filled(ending: str) -> Store:
             gone |= {first - 3, first - 2}
             opened.store.syncer.sync()
         if first % 40 == 20:
-            opened.store.message_store.checkpoint()
+            opened.store.checkpointer.checkpoint()
     if ending == IDLE:
         assert opened.store.attestation.write()
     if ending == CLOSED:
@@ -263,7 +263,7 @@ def test_store_whose_checkpoint_lies_inside_the_damage_opens_with_report() -> No
     opened.add(b"before")
     begin = opened.store.journal.offset
     opened.add(b"damaged 1")
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     opened.add(b"damaged 2")
     end = opened.store.journal.offset
     opened.add(b"behind")

@@ -228,7 +228,7 @@ def test_clean_open_reads_no_message(opened: OpenStore, metadata: SimulatedMetad
 
 def test_kill_replays_only_what_follows_the_checkpoint(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     fill(opened, 3)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     opened.add(b"x", b"y", b"z")
     opened.remove(4)
     report = reopen(disk_of(opened).crash_process(), metadata).report
@@ -263,7 +263,7 @@ def random_work(opened: OpenStore, random: Random, steps: int) -> None:
                 if run is not None:
                     opened.remove(*run, lane=lane)
             case 6:
-                opened.store.message_store.checkpoint()
+                opened.store.checkpointer.checkpoint()
             case 7:
                 opened.store.cleanup.run()
 
@@ -351,7 +351,7 @@ def test_crash_in_the_middle_of_a_full_replay_costs_only_time(opened: OpenStore,
 def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     """A power cut may take the newest checkpoints, but never a data log that they did not need any more."""
     fill(opened, 3)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     old = metadata.load()
     assert old is not None
     stale = SimulatedMetadataStore()
@@ -360,7 +360,7 @@ def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: Sim
     newest = opened.add(b"newest")
     opened.remove(0, newest - 1)
     fill(opened, 2)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     assert opened.store.cleanup.run().deleted == (1, 2, 3)
     live = exported(opened)
     again = reopen(disk_of(opened).crash_process(), stale)
@@ -376,7 +376,7 @@ def test_index_from_before_a_cleanup_that_took_acks_with_their_messages_is_rebui
     fill(opened, 1)
     last = opened.lane().next_sequence - 2
     opened.add(b"stays")
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     stale = metadata.crash(Random(0))
     assert stale.load() == metadata.load()
     fill(opened, 1)
@@ -421,7 +421,7 @@ def test_no_order_of_unlinks_brings_back_what_was_acknowledged(opened: OpenStore
     opened.remove(last + 1, opened.lane().next_sequence - 1)
     opened.add(b"stays")
     fill(opened, 1)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     disk_of(opened).open(SYNC_MARK).sync()  # or its versions are all tried, too
     live = exported(opened)
     states = 0
@@ -492,7 +492,7 @@ def test_missing_data_log_is_missed_again_at_the_next_try(opened: OpenStore, met
     fill(opened, 2)
     disk = disk_of(opened).crash_process()
     opened.store.syncer.sync()
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     disk = disk_of(opened).crash_process()
     disk.remove(data_log_name(3))
     for _ in range(3):

@@ -270,7 +270,7 @@ def test_survivors_of_a_data_log_with_a_hole_are_refused() -> None:
     for n in range(4):
         opened.add(b"%d" % n)
     middle = records(disk, 1)[-3][0]
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     with opened.lock:
         opened.store.journal.roll()
         payload = survivors_payload(1, [LaneRun(lane.number, 0, 1)])
