@@ -9,7 +9,7 @@ import pytest
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.environment.locks import OwnedLock
+from forebay.store.environment.locks import OwnedLock, StoreLocks
 from forebay.store.format.contents import Contents
 from forebay.store.format.record import STATE
 from forebay.store.journal.journal import Journal
@@ -32,11 +32,10 @@ class Journals:
         self._data_log += 1
         journal = Journal(
             self._disk,
-            OwnedLock(),
+            StoreLocks(OwnedLock(), OwnedLock(), OwnedLock()),
             bytes(16),
             max_file_bytes=32 << 20,
             clock_ms=lambda: 0,
-            monotonic=lambda: 0.0,
             random_salt=lambda: 5,
             begin_data_log=lambda data_log: (STATE, 0, b"first record"),
         )

@@ -190,7 +190,7 @@ class Forebay:
         """Bring the index on disk up to now, so that the next open has nothing to replay. It syncs the journal."""
         monitor = self._engine.monitor
         monitor.raise_if_closed()
-        self._parts.message_store.checkpoint()
+        self._parts.checkpointer.checkpoint()
         if monitor.deferred:  # its sync may have published what an interrupted call left
             monitor.run_deferred()
 

@@ -24,6 +24,7 @@ from .format.state_record import StateRecord, encode_state
 from .index.deduplication import Deduplication
 from .index.due_times import DueTimes
 from .journal.journal import Journal
+from .journal.journal_syncer import JournalSyncer
 from .journal.reserve import store_limit_bytes
 from .journal.shutdown_marker import ShutdownMarker, leave_shutdown_marker, write_shutdown_marker
 from .journal.sync_mark import SyncMark
@@ -133,7 +134,7 @@ class DirectoryStore:
         self._disk, self._state_lock, self._clock = environment.disk, environment.state_lock, environment.clock
         self._options, self._store_id = options, store_id
         self._journaled, self._reads, self._sync_mark = journaled, reads, sync_mark
-        self._locks = StoreLocks(OwnedLock(), environment.state_lock)
+        self.locks = StoreLocks(OwnedLock(), OwnedLock(), environment.state_lock)
         self._is_closing = self._is_ended = False
         # Says when messages are due and expire. It never goes back.
         self.steady_clock = steady_clock
@@ -142,6 +143,7 @@ class DirectoryStore:
         self.duplicates, self.host_properties = journaled.duplicates, journaled.properties
         self.destination_table, self.imports = recovered.destinations, recovered.imports
         self.journal = self._make_journal(environment, recovered)
+        self.syncer = JournalSyncer(self.journal, self._disk, self._clock.monotonic, sync_mark.note)
         self.checkpointer = self._make_checkpointer(recovered.replay_position)
         self.message_store = self._make_message_store(reads)
         self.attestation = Attestation(self.journal, self.checkpointer, self._state_lock)
@@ -182,11 +184,10 @@ class DirectoryStore:
     def _make_journal(self, environment: StoreEnvironment, recovered: RecoveredJournal) -> Journal:
         return Journal(
             self._disk,
-            self._state_lock,
+            self.locks,
             self._store_id,
             max_file_bytes=self._options.max_file_bytes,
             clock_ms=self._clock.time_ms,
-            monotonic=self._clock.monotonic,
             random_salt=environment.random_salt,
             begin_data_log=self._begin_data_log,
             has_reserve=True,
@@ -197,8 +198,9 @@ class DirectoryStore:
         return Checkpointer(
             self._journaled,
             self.journal,
+            self.syncer,
             self._clock,
-            self._locks,
+            self.locks,
             replay_position=replay_position,
             root_state=self._root_state,
             give_up_readers=self.give_up_readers,
@@ -213,8 +215,6 @@ class DirectoryStore:
             duplicates=self.duplicates,
             discard_writer=DiscardWriter(self.journal, self.duplicates),
             due_times=DueTimes(self.index, reads.timed),
-            checkpointer=self.checkpointer,
-            locks=self._locks,
         )
 
     def _make_data_log_retention(self) -> DataLogRetention:
@@ -235,9 +235,10 @@ class DirectoryStore:
         remover = DataLogRemover(
             self.index,
             self.journal,
+            self.syncer,
             self.branches,
             environment.archive,
-            self._locks,
+            self.locks,
             replay_position=lambda: self.checkpointer.replay_position,
             retention_reasons=self.data_log_retention.reasons,
             leases=self.data_log_retention.leases,
@@ -247,7 +248,7 @@ class DirectoryStore:
             self.journal,
             self.branches,
             self.transaction_writer,
-            self._locks,
+            self.locks,
             account=environment.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
             sealed=remover.sealed,
@@ -268,7 +269,7 @@ class DirectoryStore:
             fullness=self.journal.fullness,
             subscriptions=self.subscriptions,
             clock=self._clock,
-            make_checkpoint=self.message_store.checkpoint,
+            make_checkpoint=self.checkpointer.checkpoint,
         )
 
     # ------------------------------------------------------------------ opening and closing
@@ -284,16 +285,16 @@ class DirectoryStore:
         write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, recovered.end, is_clean=False))
         self._destinations_file.remove()
         with self._state_lock:
-            self.journal.start(recovered.next_data_log, recovered.next_log_sequence, epoch, self._sync_mark.note)
+            self.journal.start(recovered.next_data_log, recovered.next_log_sequence, epoch)
         for data_log in recovered.sizes:
             self.index.use(data_log)
-        self.journal.sync()
+        self.syncer.sync()
         if recovered.leftovers:
             self.cleanup.remover.remove_files(list(recovered.leftovers))
         self._reads.serve(self.checkpointer.discard_index)
         self.subscriptions.shrink_all_to_rows()
         self.index.shrink_all_to_rows()
-        self.message_store.checkpoint()
+        self.checkpointer.checkpoint()
 
     def abandon(self) -> None:
         """Close the files as they are, because the layers above could not be made.
@@ -321,7 +322,7 @@ class DirectoryStore:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
             self._close_files()
-            self.journal.background_syncs.close()  # may take 35 ms, so not under the lock
+            self.syncer.close()  # may take 35 ms, so not under the lock
             self._is_ended = True
 
     def _end_cleanly(self) -> None:
@@ -331,7 +332,7 @@ class DirectoryStore:
             if not fullness.is_out_of_space:  # on a full disk the next open needs the remaining space
                 fullness.reserve.close()
         self.journal.files.sync_names()
-        self.message_store.checkpoint(is_closing=True)
+        self.checkpointer.checkpoint(is_closing=True)
         self._write_last_destinations()
         self._sync_mark.sync()
         self._close_files()  # first, because the marker may need one of their descriptors
@@ -359,12 +360,12 @@ class DirectoryStore:
 
     def write_destinations(self) -> None:
         """Write the destinations file if a checkpoint has brought something new and it is time. Requires: no lock."""
-        with self._locks.checkpoint:
+        with self.locks.checkpoint:
             if not self.journal.fullness.is_out_of_space:
                 self._destinations_file.refresh(self.checkpointer.end)
 
     def _write_last_destinations(self) -> None:
-        with self._locks.checkpoint:
+        with self.locks.checkpoint:
             if self.journal.fullness.is_out_of_space:  # the next open needs the remaining space
                 self._destinations_file.remove()
             else:

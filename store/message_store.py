@@ -9,11 +9,9 @@ journal is synced up to the `Journal.end` that is read after `add`. recovery/rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from .checkpoint.checkpointer import Checkpointer
 from .disk.disk import Disk
-from .environment.locks import StoreLocks
 from .errors import Closed, StoreFailed
 from .format.contents import Contents
 from .format.identity import Identity
@@ -23,8 +21,6 @@ from .format.times import MessageTimes
 from .index.deduplication import Deduplication
 from .index.destination_lane import DestinationLane
 from .index.due_times import DueTimes
-from .index.fingerprint import BlockSurvey
-from .index.fingerprints import Candidate, Question
 from .index.index import Index
 from .index.journaled_lane import JournaledLane
 from .journal.journal import Journal
@@ -48,8 +44,6 @@ class MessageStore:
         duplicates: Deduplication,
         discard_writer: DiscardWriter,
         due_times: DueTimes,
-        checkpointer: Checkpointer,
-        locks: StoreLocks,
     ) -> None:
         """disk: has the quarantine."""
         self._disk = disk
@@ -61,15 +55,10 @@ class MessageStore:
         self._checkpoint_need = index.checkpoint_need
         self._duplicates = duplicates
         self._discard_writer = discard_writer
-        self._checkpointer = checkpointer
-        self._state_lock = locks.state
+        self._state_lock = journal.locks.state
         self._is_closed = False
         # Finds the messages whose time has come.
         self.due_times = due_times
-        # The first of the three locks. While a thread holds it, no other checkpoints, cleans up or relocates.
-        self.checkpoint_lock = locks.checkpoint
-        # The second of the three locks. While a thread holds it, no other syncs.
-        self.sync_lock = journal.sync_lock
 
     # ------------------------------------------------------------------ messages
 
@@ -154,13 +143,6 @@ class MessageStore:
             self._journal.break_by(error)
             raise
 
-    def count_adds(self, messages: int) -> None:
-        """Count messages that other parts have written, such as transactions, towards the next checkpoint.
-
-        Requires: the lock.
-        """
-        self._checkpoint_need.adds += messages
-
     def acknowledge(self, lane: JournaledLane, first: int, last: int) -> int:
         """Acknowledge a run with one record; return how many messages were pending. Requires: the lock."""
         journal = self._journal
@@ -223,26 +205,6 @@ class MessageStore:
         with self._state_lock, self._journal.all_or_broken:
             return lane.is_pending(sequence) and bool(self.acknowledge_one(lane, sequence))
 
-    def next_candidate(
-        self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
-    ) -> Candidate | None:
-        """Return the next block in which a selector may match a message; see Fingerprints. Requires: the lock."""
-        return self._index.fingerprints.next_candidate(lane, names, sequence, may_match)
-
-    def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
-        """Take in the headers of examined messages. Requires: the lock."""
-        self._index.fingerprints.examined(lane, survey)
-
-    def make_fingerprint_room(self) -> None:
-        """Checkpoint if RAM may have no room for the fingerprints of one more block. Requires: no lock.
-
-        Do nothing if a checkpoint would not store fingerprints, or if the last one has only just ended.
-        """
-        checkpointer = self._checkpointer
-        if self._index.fingerprints.is_full and checkpointer.keeps_fingerprints and checkpointer.is_rested:
-            with suppress(Closed):  # another thread may close the store while this one scans
-                self.checkpoint()
-
     # ------------------------------------------------------------------ lanes
 
     def ensure_lane(self, destination_number: int, priority: int) -> DestinationLane:
@@ -261,12 +223,7 @@ class MessageStore:
         """Return the beginning of ids that are generated in this lane."""
         return id_prefix(self._store_id, destination_number, priority)
 
-    # ------------------------------------------------------------------ journal and checkpoint
-
-    @property
-    def next_log_sequence(self) -> int:
-        """The number of the journal's next record. Requires: the lock."""
-        return self._journal.next_log_sequence
+    # ------------------------------------------------------------------ a full disk, and the end
 
     @contextmanager
     def accepting_replacements(self) -> Iterator[None]:
@@ -286,47 +243,6 @@ class MessageStore:
     def is_full(self) -> bool:
         """Whether sends are refused: the disk has only the reserve left, or store_limit refused a send."""
         return self._fullness.refuses_messages
-
-    @property
-    def is_checkpoint_urgent(self) -> bool:
-        """Whether a checkpoint must come before more work, to bound replay and memory."""
-        return self._checkpoint_need.is_overdue or self._index.is_crowded
-
-    @property
-    def is_checkpoint_due(self) -> bool:
-        """Whether enough has changed for a checkpoint, whatever the checkpoint interval says."""
-        return self._checkpoint_need.is_due
-
-    @property
-    def is_index_crowded(self) -> bool:
-        """Whether so many blocks of the index are dirty that a checkpoint must come before further changes."""
-        return self._index.is_crowded
-
-    def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False if this is postponed, for want of space or descriptors.
-
-        Closed: the last checkpoint of this open has begun. Requires: no lock.
-        """
-        # Messages that are added from here on may have to wait for the next checkpoint.
-        adds = self._checkpoint_need.adds
-        is_stored = self._checkpointer.checkpoint(is_closing=is_closing)
-        self._checkpoint_need.checkpointed(adds)
-        return is_stored
-
-    def require_index_room(self, blocks: int) -> None:
-        """Make sure that `blocks` more blocks of the index may become dirty. StoreFull: a checkpoint found no room.
-
-        Requires: no lock.
-        """
-        if not self._index.has_room_for(blocks) and not self.checkpoint():
-            raise self._checkpointer.no_room()
-
-    def make_index_room(self, position: int, next_log_sequence: int) -> None:
-        """Checkpoint in the middle of a record that begins at position. Requires: all three locks."""
-        self._checkpointer.make_index_room(position, next_log_sequence)
-        self._checkpoint_need.checkpointed(self._checkpoint_need.adds)
-
-    # ------------------------------------------------------------------ closing
 
     def begin_closing(self) -> None:
         """Make `raise_if_closed` raise from now on, because the store closes."""

@@ -102,7 +102,7 @@ def _make_browsers(core: CoreOwners, budget: Budget) -> Browsers:
 def _make_queue_admin(core: CoreOwners, directory: DirectoryStore, transactions: TransactionRegistry) -> QueueAdmin:
     return QueueAdmin(
         monitor=core.monitor,
-        message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         writer=directory.destination_writer,
         confirmer=core.confirmer,
         queues=core.destinations.queues,
@@ -116,7 +116,7 @@ def _make_expiry_sweeper(
 ) -> ExpirySweeper:
     return ExpirySweeper(
         monitor=core.monitor,
-        message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         branches=directory.branches,
         now_ms=directory.steady_clock.now_ms,
         timed=core.timed,
@@ -148,7 +148,6 @@ def _make_inactive(
 
 def _make_transfer(core: CoreOwners, directory: DirectoryStore, slice_messages_max: int) -> LaneTransfer:
     return LaneTransfer(
-        message_store=directory.message_store,
         transaction_writer=directory.transaction_writer,
         branches=directory.branches,
         delivery_count_table=directory.index.delivery_count_table,
@@ -163,6 +162,7 @@ def _make_writer(core: CoreOwners, directory: DirectoryStore, transfer: LaneTran
     return DeadLetterWriter(
         monitor=core.monitor,
         message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         confirmer=core.confirmer,
         removals=core.removals,
         queues=core.destinations.dead_letter_queues,
@@ -173,7 +173,7 @@ def _make_writer(core: CoreOwners, directory: DirectoryStore, transfer: LaneTran
 def _make_mover(core: CoreOwners, directory: DirectoryStore, browsers: Browsers, transfer: LaneTransfer) -> Mover:
     return Mover(
         monitor=core.monitor,
-        message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         now_ms=directory.steady_clock.now_ms,
         confirmer=core.confirmer,
         destinations=core.destinations,
@@ -237,7 +237,7 @@ def _make_recovery(core: CoreOwners, directory: DirectoryStore, topics: TopicReg
 def _make_rejections(core: CoreOwners, directory: DirectoryStore, writer: DeadLetterWriter) -> Rejections:
     return Rejections(
         monitor=core.monitor,
-        message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         dispatch_area=core.dispatch_area,
         confirmer=core.confirmer,
         removals=core.removals,

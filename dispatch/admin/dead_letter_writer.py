@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import SettingsError
 from ...store.format.message_properties import decode_properties, encode_properties, group_of, message_id_of
 from ...store.format.record import RecordDamaged
@@ -40,13 +41,14 @@ class DeadLetterWriter:
         *,
         monitor: Monitor,
         message_store: MessageStore,
+        checkpointer: Checkpointer,
         confirmer: Confirmer,
         removals: Removals,
         queues: DeadLetterQueues,
         transfer: LaneTransfer,
     ) -> None:
         self._monitor = monitor
-        self._message_store = message_store
+        self._message_store, self._checkpointer = message_store, checkpointer
         self._confirmer = confirmer
         self._removals = removals
         self._queues = queues
@@ -80,7 +82,7 @@ class DeadLetterWriter:
         batch_messages = self.batch_messages  # read once, because a step in another thread may set it meanwhile
         for begin in range(0, len(messages), batch_messages):
             batch = messages[begin : begin + batch_messages]
-            self._message_store.require_index_room(BATCH_BLOCKS)
+            self._checkpointer.require_index_room(BATCH_BLOCKS)
             with self._monitor.lock, self._monitor.while_open:
                 free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
                 stamped = [

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.environment.late_log import LateLogger
 from ...store.errors import Closed, ForebayError, StoreFailed
 from ...store.format.state_record import TOPIC
 from ...store.format.times import EXPIRY
 from ...store.index.topic_lane import SubscriptionLane
-from ...store.message_store import MessageStore
 from ...store.state.transactions import Branches
 from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
@@ -40,7 +40,7 @@ class ExpirySweeper:
         self,
         *,
         monitor: Monitor,
-        message_store: MessageStore,
+        checkpointer: Checkpointer,
         branches: Branches,
         now_ms: Callable[[], int],
         timed: TimedLanes,
@@ -51,7 +51,7 @@ class ExpirySweeper:
     ) -> None:
         """now_ms: returns the store's time."""
         self._monitor = monitor
-        self._message_store = message_store
+        self._checkpointer = checkpointer
         self._branches = branches
         self._now_ms = now_ms
         self._timed = timed
@@ -72,7 +72,7 @@ class ExpirySweeper:
             numbers = due_times.expired_blocks(lane.pending_lane, now_ms)
         removed, queue = 0, self._dead_letter_queue(lane)
         for at in range(0, len(numbers), SWEEP_BLOCKS):
-            if self._message_store.is_index_crowded and not self._message_store.checkpoint():
+            if self._checkpointer.is_index_crowded and not self._checkpointer.checkpoint():
                 break
             with self._monitor.lock, self._monitor.all_or_broken:
                 if not lane.destination.is_open or self._monitor.is_closed:

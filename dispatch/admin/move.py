@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import MessageTimes, has_times, with_times
-from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
@@ -35,7 +35,7 @@ class Mover:
         self,
         *,
         monitor: Monitor,
-        message_store: MessageStore,
+        checkpointer: Checkpointer,
         now_ms: Callable[[], int],
         confirmer: ThreadConfirmer,
         destinations: DestinationOwners,
@@ -45,7 +45,7 @@ class Mover:
     ) -> None:
         """now_ms: returns the store's time."""
         self._monitor = monitor
-        self._message_store = message_store
+        self._checkpointer = checkpointer
         self._now_ms = now_ms
         self._confirmer = confirmer
         self._queues = destinations.queues
@@ -113,7 +113,7 @@ class Mover:
             if not self._free_of(lane, batch):  # the new queue needs no lane
                 return 0
             target = self._lanes.create(to, lane.pending_lane.priority)
-        self._message_store.require_index_room(BATCH_BLOCKS)
+        self._checkpointer.require_index_room(BATCH_BLOCKS)
         with self._monitor.lock, self._monitor.while_open:
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             free = [self._with_times(lane, message) for message in batch if message[0] in are_free]

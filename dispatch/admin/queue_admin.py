@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import TransactionError
-from ...store.message_store import MessageStore
 from ...store.writers.destination_writer import DestinationWriter
 from ..core.confirmer import Confirmer
 from ..core.destinations.queue_registry import QueueRegistry
@@ -28,7 +28,7 @@ class QueueAdmin:
         self,
         *,
         monitor: Monitor,
-        message_store: MessageStore,
+        checkpointer: Checkpointer,
         writer: DestinationWriter,
         confirmer: Confirmer,
         queues: QueueRegistry,
@@ -36,7 +36,7 @@ class QueueAdmin:
         transactions: TransactionRegistry,
     ) -> None:
         self._monitor = monitor
-        self._message_store = message_store
+        self._checkpointer = checkpointer
         self._writer = writer
         self._confirmer = confirmer
         self._queues = queues
@@ -72,7 +72,7 @@ class QueueAdmin:
             nonlocal stopped
             is_first = True
             for first, last in self._removals.free_runs(lane, begin, end):
-                if not is_first and self._message_store.is_index_crowded:
+                if not is_first and self._checkpointer.is_index_crowded:
                     stopped = first
                     return
                 is_first = False

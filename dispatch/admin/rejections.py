@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import ForebayError
-from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
@@ -33,7 +33,7 @@ class Rejections:
         self,
         *,
         monitor: Monitor,
-        message_store: MessageStore,
+        checkpointer: Checkpointer,
         dispatch_area: DispatchArea,
         confirmer: Confirmer,
         removals: Removals,
@@ -42,7 +42,7 @@ class Rejections:
         policies: Policies,
     ) -> None:
         self._monitor = monitor
-        self._message_store = message_store
+        self._checkpointer = checkpointer
         self._dispatch_area = dispatch_area
         self._confirmer = confirmer
         self._removals = removals
@@ -69,7 +69,7 @@ class Rejections:
         remaining = list(deliveries)
         while remaining:
             lane, batch = lane_of(remaining[0]), _read_batch(remaining)
-            self._message_store.require_index_room(BATCH_BLOCKS)
+            self._checkpointer.require_index_room(BATCH_BLOCKS)
             try:
                 with self._monitor.lock, self._monitor.while_open:
                     check(remaining)

@@ -15,7 +15,6 @@ from ...store.format.contents import Contents
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX
 from ...store.format.times import has_times
 from ...store.index.delivery_counts import DeliveryCountTable
-from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
@@ -37,7 +36,6 @@ class LaneTransfer:
     def __init__(
         self,
         *,
-        message_store: MessageStore,
         transaction_writer: TransactionWriter,
         branches: Branches,
         delivery_count_table: DeliveryCountTable,
@@ -47,7 +45,6 @@ class LaneTransfer:
         slice_messages_max: int,
     ) -> None:
         """slice_messages_max: most messages that are moved in one slice."""
-        self._message_store = message_store
         self._transaction_writer = transaction_writer
         self._branches = branches
         self._delivery_count_table = delivery_count_table
@@ -72,7 +69,6 @@ class LaneTransfer:
                 writer.rollback(branch)
             self._branches.forget(branch.number)
             raise
-        self._message_store.count_adds(branch.messages)
         for first, last in gone if not is_recorded else ():
             # The lane is that of a subscription without a name, which has no records.
             lane.backing_store.acknowledge(lane.pending_lane, first, last)

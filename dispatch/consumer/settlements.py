@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError, StoreFull
 from ...store.maintenance.cleanup import Cleanup
-from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.model.delivery import Delivery, HeldCheck, is_in_flight, is_late
@@ -34,7 +34,7 @@ class Settlements:
         self,
         *,
         monitor: Monitor,
-        message_store: MessageStore,
+        checkpointer: Checkpointer,
         cleanup: Cleanup,
         dispatch_area: DispatchArea,
         deadlines: AckDeadlines,
@@ -44,7 +44,7 @@ class Settlements:
     ) -> None:
         """reject: makes dead letters of deliveries. Requires: no lock."""
         self._monitor = monitor
-        self._message_store = message_store
+        self._checkpointer = checkpointer
         self._cleanup = cleanup
         self._dispatch_area = dispatch_area
         self._deadlines = deadlines
@@ -92,9 +92,9 @@ class Settlements:
         It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
         StoreFull: the disk has no space for the first run, and nothing is settled.
         """
-        dispatch_area, message_store = self._dispatch_area, self._message_store
+        dispatch_area, checkpointer = self._dispatch_area, self._checkpointer
         begin = journal_end = 0
-        while begin < len(ordered) and (not begin or not message_store.is_index_crowded):
+        while begin < len(ordered) and (not begin or not checkpointer.is_index_crowded):
             first = ordered[begin]
             end = begin + 1
             sequence = first.sequence

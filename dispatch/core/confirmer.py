@@ -12,12 +12,12 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TypeVar, cast
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.disk.disk import SyncSignal
 from ...store.environment.locks import OwnedCondition, condition_of
 from ...store.errors import Closed
-from ...store.index.checkpoint_need import CheckpointNeed
 from ...store.journal.journal import Journal
-from ...store.message_store import MessageStore
+from ...store.journal.journal_syncer import JournalSyncer
 from ..admission.limits import SenderWaker, Wait
 from .monitor import Monitor
 from .publisher import Publisher
@@ -62,16 +62,16 @@ class ThreadConfirmer(Confirmer):
     def __init__(
         self,
         monitor: Monitor,
-        message_store: MessageStore,
         journal: Journal,
-        checkpoint_need: CheckpointNeed,
+        syncer: JournalSyncer,
+        checkpointer: Checkpointer,
         publisher: Publisher,
         leave_checkpoint: Callable[[], bool],
     ) -> None:
         """leave_checkpoint: passes a due checkpoint on to another thread; returns False if no thread takes it."""
         super().__init__(monitor, journal)
-        self._message_store = message_store
-        self._checkpoint_need = checkpoint_need
+        self._syncer = syncer
+        self._checkpointer, self._checkpoint_need = checkpointer, checkpointer.need
         self._publisher = publisher
         self._syncs_always = publisher.syncs_always
         self.leave_checkpoint = leave_checkpoint
@@ -82,11 +82,11 @@ class ThreadConfirmer(Confirmer):
     def confirm(self, journal_end: int) -> None:
         """Make the journal durable up to that end if sync is "always", publish, and checkpoint if that is due.
 
-        Journal.sync publishes: after a sync it calls its listener, `Publisher.publish_synced`. Requires: no lock.
+        JournalSyncer.sync publishes: after a sync it calls its listener, `Publisher.publish_synced`. Requires: no lock.
         """
         if self._syncs_always:
             # If this thread syncs, publish_synced publishes as far as there is room.
-            is_published = self._journal.sync(journal_end)
+            is_published = self._syncer.sync(journal_end)
             publisher = self._publisher
             # It reads the deques without a call, because each message passes here.
             if not is_published and (publisher.unpublished or publisher.unpublished_non_persistent):
@@ -95,7 +95,7 @@ class ThreadConfirmer(Confirmer):
         need = self._checkpoint_need
         if (need.adds >= need.due_adds or need.is_index_filling) and not self.leave_checkpoint():
             with suppress(Closed):  # the store closes meanwhile, with what this call has written
-                self._message_store.checkpoint()
+                self._checkpointer.checkpoint()
         if self.monitor.deferred:
             self.monitor.run_deferred()
 
@@ -108,19 +108,19 @@ class ThreadConfirmer(Confirmer):
         # What a commit has not published yet may have to be written to tmp-storage.
         if self._publisher.unpublished_non_persistent:
             return None
-        return self._journal.begin_sync(journal_end, signal)
+        return self._syncer.begin_sync(journal_end, signal)
 
     @property
     def syncs_in_background(self) -> bool:
         """Whether `begin_confirm` may succeed."""
-        return self._journal.background_syncs.is_possible
+        return self._syncer.syncs_in_background
 
     def try_end_confirm(self, journal_end: int) -> bool:
         """End what `begin_confirm` has begun when the journal ended there. Requires: no lock.
 
         False: something is left that may wait, such as a checkpoint: call `confirm`, in a thread that may wait.
         """
-        if not self._journal.try_end_sync():
+        if not self._syncer.try_end_sync():
             if self._journal.durable_end < journal_end:
                 return False
             self._publisher.publish_left()  # another thread has ended the sync

@@ -5,11 +5,11 @@ message that a power cut could take back. confirmer.py makes messages durable. A
 
     Publisher.hold_until_durable     under the lock of the write: the message waits, with the end of its record
     ThreadConfirmer.confirm          without the lock, asks for a sync up to that end
-    Journal.sync                     syncs for all that wait, and calls its SyncListener under the lock
+    JournalSyncer.sync               syncs for all that wait, and calls its SyncListener under the lock
     Publisher.publish_synced         takes everything up to `Journal.durable_end` out of the line
     TargetArea.publish               lets it arrive at its lanes, which wake consumers
 
-The assembly (engine/assembly/core.py) joins the two: `journal.tell_of_syncs(publisher.publish_synced)`.
+The assembly (engine/assembly/core.py) joins the two: `syncer.tell_of_syncs(publisher.publish_synced)`.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Publisher:
     def publish_left(self) -> None:
         """Publish what is durable and was left: by an interrupted sync, by one at a standstill, or for want of room.
 
-        With sync "always" each `Journal.sync` has published the rest. Requires: no lock.
+        With sync "always" each `JournalSyncer.sync` has published the rest. Requires: no lock.
         """
         with self._monitor.lock:
             self.publish_synced()
@@ -215,7 +215,7 @@ class Publisher:
     def publish_synced(self) -> None:
         """Publish what has become durable, in the order of storing. Requires: the lock.
 
-        With sync "always" each `Journal.sync` that synced calls it. A store that closes publishes nothing: its
+        With sync "always" each `JournalSyncer.sync` that synced calls it. A store that closes publishes nothing: its
         consumers have ended, and its tmp-storage is closed.
         """
         if self._monitor.is_closed:

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.environment.late_log import LateLogger
 from ...store.environment.locks import Wakeup
 from ...store.errors import ForebayError, StoreFailed
-from ...store.message_store import MessageStore
 from ..core.areas.load_requests import LOOK_SECONDS, LoadRequests
 from ..core.monitor import Monitor
 from .periodic_tasks import FailingTask, PeriodicTask
@@ -57,12 +57,12 @@ class BackgroundRequests:
             self._wants_cleanup = False
         return is_requested
 
-    def leave_checkpoint(self, message_store: MessageStore) -> bool:
+    def leave_checkpoint(self, checkpointer: Checkpointer) -> bool:
         """Leave a due checkpoint to the housekeeper; return whether that was possible.
 
         False: the caller must make the checkpoint itself, because there is no thread, or because it is urgent.
         """
-        if not self.has_threads or message_store.is_checkpoint_urgent:
+        if not self.has_threads or checkpointer.is_urgent:
             return False
         if not self.housekeeper.is_set():  # each message asks again until the checkpoint is made
             self.housekeeper.set()

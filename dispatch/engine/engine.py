@@ -242,9 +242,9 @@ class Engine:
 
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
-        message_store, monitor = self._directory.message_store, self.monitor
+        monitor, locks = self.monitor, self._directory.locks
         # Check all locks here: a task that is refused for a lock of its caller would be reported as failing.
-        require_outside(monitor.lock, message_store.sync_lock, message_store.checkpoint_lock)
+        require_outside(locks.checkpoint, locks.sync, locks.state)
         monitor.raise_if_closed()
         done = self.background_layer.task_runner.step()
         while self._do_more():

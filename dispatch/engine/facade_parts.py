@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.index.checkpoint_need import CheckpointNeed
 from ...store.journal.journal import Journal
 from ...store.maintenance.cleanup import Cleanup
-from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.move import Mover
 from ..admin.queue_admin import QueueAdmin
@@ -43,7 +43,7 @@ class ForebayParts:
 
     transactions: TransactionRegistry
     properties: StoreProperties
-    message_store: MessageStore
+    checkpointer: Checkpointer
     cleanup: Cleanup
     resizing: Resizing
     check: HealthCheck

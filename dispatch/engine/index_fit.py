@@ -5,9 +5,8 @@ from __future__ import annotations
 from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
 from ...cache.accounting.shares import Shares
-from ...store.environment.locks import require_outside
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.index.index import Index
-from ...store.message_store import MessageStore
 from ...store.metadata.metadata_store import MetadataStore
 from ..core.memory.reclaim import Reclaim
 from ..core.monitor import Monitor
@@ -20,7 +19,7 @@ class IndexFit:
         self,
         *,
         monitor: Monitor,
-        message_store: MessageStore,
+        checkpointer: Checkpointer,
         index: Index,
         metadata_store: MetadataStore,
         budget: Budget,
@@ -28,7 +27,7 @@ class IndexFit:
         shares: Shares,
     ) -> None:
         self._monitor = monitor
-        self._message_store = message_store
+        self._checkpointer = checkpointer
         self._index = index
         self._metadata_store = metadata_store
         self._budget = budget
@@ -38,30 +37,32 @@ class IndexFit:
 
     def step(self) -> None:
         """Give index and metadata store their new sizes, if possible. Requires: no lock."""
-        require_outside(self._monitor.lock, self._message_store.sync_lock)
-        with self._message_store.checkpoint_lock:
-            with self._monitor.lock, self._monitor.all_or_broken:
-                if self._monitor.is_closed:
-                    return
-                shares, budget = self.shares, self._budget
-                budget.approach_target()
-                self._reclaim.make_room(0, None)
-                index = budget.holders[holder_names.INDEX]
-                if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
-                    # The guarantee shrinks last: until all blocks fit, acks may need as much as before.
-                    if self._index.resize(shares.index_cache_bytes):
-                        index.guarantee(shares.index_guaranteed_bytes)
-                elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):
+        self._checkpointer.between_checkpoints(self._fit)
+
+    def _fit(self) -> None:
+        """Take one step. Requires: the checkpoint lock alone."""
+        with self._monitor.lock, self._monitor.all_or_broken:
+            if self._monitor.is_closed:
+                return
+            shares, budget = self.shares, self._budget
+            budget.approach_target()
+            self._reclaim.make_room(0, None)
+            index = budget.holders[holder_names.INDEX]
+            if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
+                # The guarantee shrinks last: until all blocks fit, acks may need as much as before.
+                if self._index.resize(shares.index_cache_bytes):
                     index.guarantee(shares.index_guaranteed_bytes)
-                    self._index.resize(shares.index_cache_bytes)
-                metadata = budget.holders[holder_names.METADATA_STORE]
-                more_bytes = shares.metadata_bytes - metadata.held_bytes
-                if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
-                    return
-            taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
-            with self._monitor.lock, self._monitor.all_or_broken:
-                metadata.release(metadata.held_bytes - taken_bytes)
-                budget.approach_target()
+            elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):
+                index.guarantee(shares.index_guaranteed_bytes)
+                self._index.resize(shares.index_cache_bytes)
+            metadata = budget.holders[holder_names.METADATA_STORE]
+            more_bytes = shares.metadata_bytes - metadata.held_bytes
+            if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
+                return
+        taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
+        with self._monitor.lock, self._monitor.all_or_broken:
+            metadata.release(metadata.held_bytes - taken_bytes)
+            budget.approach_target()
 
     def excess_bytes(self) -> dict[str, int]:
         """Return by how much index and metadata store are still too large; negative: too small. Requires: the lock."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
 from ...cache.process.process_memory import return_free_memory
-from ...store.message_store import MessageStore
+from ...store.checkpoint.checkpointer import Checkpointer
 from ..admission.duplicate_windows import DuplicateWindows
 from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import AUTO, Settings
@@ -58,7 +58,7 @@ class Resizing:
         self,
         *,
         monitor: Monitor,
-        message_store: MessageStore,
+        checkpointer: Checkpointer,
         index_fit: IndexFit,
         budget: Budget,
         target_lists: TargetLists,
@@ -68,7 +68,7 @@ class Resizing:
         settings: Settings,
     ) -> None:
         self._monitor = monitor
-        self._message_store = message_store
+        self._checkpointer = checkpointer
         self._index_fit = index_fit
         self._budget = budget
         self._target_lists = target_lists
@@ -151,7 +151,7 @@ class Resizing:
                 is_read = self._target_lists.is_loading
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
                 checkpoints += 1
-                self._message_store.checkpoint()
+                self._checkpointer.checkpoint()
             elif is_read and pauses < PAUSES_MAX:
                 pauses += 1
                 self._monitor.wait(PAUSE_SECONDS)

@@ -11,7 +11,9 @@ from typing import Final
 
 from ...cache.spill.overflow import Overflow
 from ...store.checkpoint.attestation import Attestation
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.journal.journal import Journal
+from ...store.journal.journal_syncer import JournalSyncer
 from ...store.maintenance.cleanup import Cleanup
 from ...store.maintenance.relocation import Relocation
 from ...store.message_store import MessageStore
@@ -34,10 +36,10 @@ FULL_CLEANUP_SECONDS: Final = 1.0
 class SyncTask(PeriodicTask):
     """Syncs the journal at intervals."""
 
-    def __init__(self, monitor: Monitor, journal: Journal, interval_seconds: float) -> None:
+    def __init__(self, monitor: Monitor, journal: Journal, syncer: JournalSyncer, interval_seconds: float) -> None:
         super().__init__("sync", self._sync)
         self._monitor = monitor
-        self._journal = journal
+        self._journal, self._syncer = journal, syncer
         self._interval_seconds = interval_seconds
         self._sync_at = monitor.monotonic() + interval_seconds
 
@@ -51,7 +53,7 @@ class SyncTask(PeriodicTask):
         self._sync_at = self._monitor.monotonic() + self._interval_seconds
         with self._monitor.lock:
             journal_end = self._journal.end
-        self._journal.sync(journal_end)
+        self._syncer.sync(journal_end)
         return 1
 
 
@@ -123,7 +125,7 @@ class CheckpointTask(PeriodicTask):
     def __init__(
         self,
         monitor: Monitor,
-        message_store: MessageStore,
+        checkpointer: Checkpointer,
         write_destinations: Callable[[], None],
         timed: TimedLanes,
         interval_seconds: float,
@@ -131,21 +133,21 @@ class CheckpointTask(PeriodicTask):
         """Make it. write_destinations: writes the summary file for people."""
         super().__init__("checkpoint", self._checkpoint)
         self._monitor = monitor
-        self._message_store = message_store
+        self._checkpointer = checkpointer
         self._write_destinations = write_destinations
         self._timed = timed
         self._interval_seconds = interval_seconds
         self._checkpoint_at = monitor.monotonic() + interval_seconds
 
     def is_due(self, now: float) -> bool:
-        return self._message_store.is_checkpoint_due or now >= self._checkpoint_at
+        return self._checkpointer.need.is_due or now >= self._checkpoint_at
 
     def due_at(self, now: float) -> float:
         return self.next_at(self._checkpoint_at)
 
     def _checkpoint(self) -> int:
         self._checkpoint_at = self._monitor.monotonic() + self._interval_seconds
-        done = int(self._message_store.checkpoint())
+        done = int(self._checkpointer.checkpoint())
         self._write_destinations()
         with self._monitor.lock, self._monitor.all_or_broken:
             return done + self._timed.release_due()  # runs for which the index had no room before

@@ -7,7 +7,7 @@ method, or the whole object where several are needed, to the constructor of the 
 
 Some calls go upwards without this object. `ExplainFunctions` is handed in from outside the engine. `BackgroundRequests`
 reach the background threads. Factories are handed to owners that make consumers, lists and lanes later. Listeners, such
-as those of `Journal.tell_of_syncs` and `Cleanup.on_space`, are set once the owner above exists.
+as those of `JournalSyncer.tell_of_syncs` and `Cleanup.on_space`, are set once the owner above exists.
 """
 
 from __future__ import annotations

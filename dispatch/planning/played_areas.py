@@ -25,6 +25,10 @@ from ..distribution.distribution_parts import DistributionParts
 from .played_store import PlayedReturns, PlayedStore
 
 
+def _make_no_room() -> None:
+    """Do nothing: no list of a replay has a selector, so a replay leaves no fingerprints."""
+
+
 class PlayedAreas:
     """Areas without a store: their lanes are those of a PlayedStore, and they divide memory as an open store does."""
 
@@ -69,6 +73,8 @@ class PlayedAreas:
             destination_memory=memory.destination_memory,
             lane_state_parts=LaneStateParts(
                 message_store=store,
+                fingerprints=store.fingerprints,
+                make_fingerprint_room=_make_no_room,
                 delivery_count_table=DeliveryCountTable(),
                 return_counts=PlayedReturns(),
                 reader=LaneReader(monitor, store, Overdraft(reading)),

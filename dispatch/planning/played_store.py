@@ -15,12 +15,9 @@ from ...store.environment.account import Unlimited
 from ...store.format.places import Extent, SingleRecords
 from ...store.format.return_record import ReturnedRun
 from ...store.format.state_record import CountedRun
-from ...store.index.fingerprint import BlockSurvey
-from ...store.index.fingerprints import Candidate, Question
 from ...store.index.index import Index
 from ...store.journal.regions import REGION_BYTES_MAX, Judge, ReadableFile, Region
 from ...store.stored_message import StoredMessage
-from ..core.model.matching import NO_NAMES
 
 ARRIVED: Final = 0
 READ: Final = 1
@@ -72,8 +69,9 @@ class PlayedStore:
 
     def __init__(self) -> None:
         self.due_times = PlayedTimes()
-        # The lane of an index that stays empty. It stands for the places of all played messages, which have none.
-        self.empty_lane = Index(account=Unlimited(), cache_bytes=0, read_block=_no_block).ensure_lane(1, 0)
+        # An index that stays empty. Its lane stands for the places of all played messages, which have none.
+        index = Index(account=Unlimited(), cache_bytes=0, read_block=_no_block)
+        self.empty_lane, self.fingerprints = index.ensure_lane(1, 0), index.fingerprints
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0
@@ -133,16 +131,6 @@ class PlayedStore:
 
     def raise_if_closed(self) -> None:
         """Do nothing: a played store is never closed."""
-
-    def next_candidate(self, lane: Any, names: frozenset[str], sequence: int, may_match: Question) -> Candidate:
-        """Return the message itself, because a trace has no headers by which it could be skipped."""
-        return Candidate(sequence, NO_NAMES)
-
-    def note_survey(self, lane: Any, survey: BlockSurvey) -> None:
-        """Do nothing: a trace has no headers."""
-
-    def make_fingerprint_room(self) -> None:
-        """Do nothing: a trace leaves no fingerprints."""
 
     def quarantine(self, lane: Any, sequence: int) -> bool:
         """Return False: every played message can be read."""

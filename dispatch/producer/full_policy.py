@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import count, zip_longest
 from typing import Final, cast
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import SettingsError
 from ...store.format.contents import Contents
 from ...store.format.message_properties import decode_properties, encode_properties, group_of
@@ -71,6 +72,7 @@ class FullPolicy:
         *,
         monitor: Monitor,
         message_store: MessageStore,
+        checkpointer: Checkpointer,
         epoch: int,
         publisher: Publisher,
         queues: DeadLetterQueues,
@@ -79,7 +81,7 @@ class FullPolicy:
     ) -> None:
         """epoch: that of the journal at the open, which no other open has."""
         self._monitor = monitor
-        self._message_store = message_store
+        self._message_store, self._checkpointer = message_store, checkpointer
         self._epoch = epoch
         self._publisher = publisher
         self._queues = queues
@@ -128,7 +130,7 @@ class FullPolicy:
             with monitor.lock, monitor.all_or_broken:
                 destination.dropped += 1
             return None
-        message_store.require_index_room(INDEX_BLOCKS)
+        self._checkpointer.require_index_room(INDEX_BLOCKS)
         timestamp = monitor.clock_ms()
         own_id, group, properties = _stamped(destination, timestamp, properties)
         with monitor.lock, monitor.while_open:

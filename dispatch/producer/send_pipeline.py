@@ -175,7 +175,7 @@ class SendPipeline:
         else:
             self._store_slices(lane, timestamp, batch)
         is_sync_wanted = parts.syncs_always and parts.publisher.is_holding_too_many
-        if is_sync_wanted or parts.message_store.is_checkpoint_urgent:
+        if is_sync_wanted or parts.checkpointer.is_urgent:
             self._confirmer.confirm_written()
 
     def _store_slices(self, lane: PersistentLaneState, timestamp: int, batch: Batch) -> None:

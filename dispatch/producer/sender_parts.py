@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import MessageTooLarge
 from ...store.message_store import MessageStore
 from ..core.confirmer import ThreadConfirmer
@@ -28,6 +29,7 @@ class SenderParts:
         *,
         monitor: Monitor,
         message_store: MessageStore,
+        checkpointer: Checkpointer,
         publisher: Publisher,
         thread_confirmer: ThreadConfirmer,
         destinations: DestinationOwners,
@@ -51,6 +53,7 @@ class SenderParts:
         self.clock_ms = self.monitor.clock_ms
         # Adds persistent messages to the `destination_lane` of a LaneState, of which it is the `backing_store` too.
         self.message_store = message_store
+        self.checkpointer = checkpointer
         self.publisher = publisher
         self.thread_confirmer = thread_confirmer
         self.syncs_always = self.publisher.syncs_always

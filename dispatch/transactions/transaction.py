@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from ...store.environment.locks import require_outside
+from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import (
     Closed,
     ForebayError,
@@ -68,6 +68,7 @@ class TransactionParts:
 
     monitor: Monitor
     message_store: MessageStore
+    checkpointer: Checkpointer
     transaction_writer: TransactionWriter
     branches: Branches
     confirmer: Confirmer
@@ -335,7 +336,6 @@ class Transaction:
         store until it is applied, for 0.3 µs per message. StoreFull: nothing has changed. StoreFailed: the outcome is
         unknown.
         """
-        message_store = self.parts.message_store
         with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             self._write_last()
@@ -344,19 +344,19 @@ class Transaction:
                 self._commit(is_large=False)
             journal_end = self.parts.confirmer.journal_end
         if not is_done:
-            require_outside(self.parts.monitor.lock, message_store.sync_lock)
-            with (
-                message_store.checkpoint_lock,
-                message_store.sync_lock,
-                self.parts.monitor.lock,
-                self.parts.monitor.all_or_broken,
-            ):
-                self._require(OPEN, PREPARED)
-                self._slices.write_all(keeps=True)
-                message_store.make_index_room(self.parts.confirmer.journal_end, message_store.next_log_sequence)
-                self._commit(is_large=True)
-                journal_end = self.parts.confirmer.journal_end
+            journal_end = self.parts.checkpointer.at_standstill(self._commit_large)
         self.parts.confirmer.confirm(journal_end)
+
+    def _commit_large(self) -> int:
+        """Commit in steps, and make room in the index before each; return the journal's end.
+
+        Requires: what `Checkpointer.at_standstill` does.
+        """
+        self._require(OPEN, PREPARED)
+        self._slices.write_all(keeps=True)
+        self.parts.checkpointer.make_index_room_now()
+        self._commit(is_large=True)
+        return self.parts.confirmer.journal_end
 
     def _write_last(self) -> None:
         """Write the messages that are still in RAM. They stay in RAM, because they arrive next. Requires: the lock."""
@@ -369,14 +369,12 @@ class Transaction:
     def _commit(self, *, is_large: bool) -> None:
         """Write the commit record and apply it. Requires: the lock, and that an interruption breaks the lock."""
         branch = self._branch
-        message_store = self.parts.message_store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
             self.parts.transaction_writer.commit(
-                branch, self._slices.written_lengths, message_store.make_index_room if is_large else None
+                branch, self._slices.written_lengths, self.parts.checkpointer.make_index_room if is_large else None
             )
         else:
             self.parts.branches.forget(branch.number)
-        message_store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
             for receiving in self._slices.lanes[number].receiving_lanes():
                 receiving.first_sequence += holes  # these sequences have no message, and must not count as enqueued

@@ -1,4 +1,4 @@
-"""Checkpointer: bring the index on disk up to the journal, so that an open has little to replay.
+"""Checkpointer: bring the index on disk up to the journal, so that an open has little to replay, and say when.
 
 A checkpoint takes the changes of the index under the state lock, has the journal synced up to there, and stores the
 changes with one commit. Other threads send and take meanwhile. The index on disk is never ahead of the durable journal.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from ..disk.disk import known_free_bytes
 from ..environment.clock import Clock
@@ -23,11 +23,14 @@ from ..index.block_cache import BlockLane
 from ..index.fingerprints import Row
 from ..index.index import Index
 from ..journal.journal import Journal
+from ..journal.journal_syncer import JournalSyncer
 from ..metadata.metadata_store import MetadataDamaged, MetadataFull, commit_lending
 from ..state.journaled_state import JournaledState
 from ..structures.histogram import DurationHistogram
 
 logger = LateLogger("forebay.store")
+
+T = TypeVar("T")
 
 CAUGHT_UP_AT_ONCE: Final = 500
 """Lanes of subscriptions that catch up in one hold of the state lock, which takes a millisecond or two."""
@@ -68,6 +71,7 @@ class Checkpointer:
         self,
         journaled: JournaledState,
         journal: Journal,
+        syncer: JournalSyncer,
         clock: Clock,
         locks: StoreLocks,
         *,
@@ -81,10 +85,12 @@ class Checkpointer:
         """
         self._journaled = journaled
         self._metadata, self._index, self._subscriptions = journaled.metadata, journaled.index, journaled.subscriptions
+        # Counts what was added since the last checkpoint.
+        self.need: Final = journaled.index.checkpoint_need
         self._journal = journal
+        self._syncer = syncer
         self._clock = clock
-        self._checkpoint_lock = locks.checkpoint
-        self._state_lock = locks.state
+        self._checkpoint_lock, self._sync_lock, self._state_lock = locks.checkpoint, locks.sync, locks.state
         self._root_state = root_state
         self._give_up_readers = give_up_readers
         # The changes that the checkpoint under way writes. None: there is none.
@@ -108,13 +114,16 @@ class Checkpointer:
 
         Closed: the checkpoint that closes the store has begun, or `close` was called. Requires: no lock.
         """
-        require_outside(self._state_lock, self._journal.sync_lock)
+        require_outside(self._state_lock, self._sync_lock)
+        adds = self.need.adds  # messages that are added from here on may have to wait for the next checkpoint
         with self._checkpoint_lock:
             if self._is_closed:
                 raise Closed("the store")
             if is_closing:
                 self._is_closed = True
-            return self._checkpoint(is_closing=is_closing)
+            is_stored = self._checkpoint(is_closing=is_closing)
+        self.need.checkpointed(adds)
+        return is_stored
 
     def _checkpoint(self, *, is_closing: bool) -> bool:
         """Bring the index on disk up to now; return False if this is postponed. Requires: the checkpoint lock alone."""
@@ -122,7 +131,7 @@ class Checkpointer:
         self._remove_unneeded_messages()
         self._catch_up()
         if is_closing:
-            self._journal.sync()  # the seal then says that everything before it is durable
+            self._syncer.sync()  # the seal then says that everything before it is durable
         is_stored = False
         try:
             root = self._take(is_closing=is_closing)
@@ -151,19 +160,6 @@ class Checkpointer:
         self._rested_at = ended + (ended - began)
         return is_stored
 
-    @property
-    def keeps_fingerprints(self) -> bool:
-        """Whether a checkpoint probably stores all fingerprints: the index is on disk, and had room the last time."""
-        return self._metadata.is_persistent and not self.is_postponed
-
-    @property
-    def is_rested(self) -> bool:
-        """Whether as much time has passed since the last checkpoint as it took.
-
-        Scans ask for a checkpoint only then, so that at most half of their time goes into checkpoints.
-        """
-        return self._clock.monotonic() >= self._rested_at
-
     def close(self) -> None:
         """Refuse further checkpoints and wait for the one under way: the files of the index close next.
 
@@ -172,6 +168,56 @@ class Checkpointer:
         self._is_closed = True
         with self._checkpoint_lock:
             pass
+
+    # ------------------------------------------------------------------ when a checkpoint must come
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a checkpoint must come before more work, to bound replay and memory."""
+        return self.need.is_overdue or self._index.is_crowded
+
+    @property
+    def is_index_crowded(self) -> bool:
+        """Whether so many blocks of the index are dirty that a checkpoint must come before further changes."""
+        return self._index.is_crowded
+
+    def require_index_room(self, blocks: int) -> None:
+        """Make sure that `blocks` more blocks of the index may become dirty. StoreFull: a checkpoint found no room.
+
+        Requires: no lock.
+        """
+        if not self._index.has_room_for(blocks) and not self.checkpoint():
+            raise self._no_room()
+
+    def make_fingerprint_room(self) -> None:
+        """Checkpoint if RAM may have no room for the fingerprints of one more block. Requires: no lock.
+
+        Do nothing if a checkpoint would probably not store them, because the index is in RAM or the last checkpoint was
+        postponed. Do nothing either until as much time has passed since the last checkpoint as it took. So at most half
+        of the time of scans goes into checkpoints.
+        """
+        keeps_fingerprints = self._metadata.is_persistent and not self.is_postponed
+        is_rested = self._clock.monotonic() >= self._rested_at
+        if self._index.fingerprints.is_full and keeps_fingerprints and is_rested:
+            with suppress(Closed):  # another thread may close the store while this one scans
+                self.checkpoint()
+
+    # ------------------------------------------------------------------ changes that no checkpoint may meet
+
+    def between_checkpoints(self, change: Callable[[], None]) -> None:
+        """Call `change` while no other thread checkpoints, cleans up or relocates. Requires: no lock."""
+        require_outside(self._state_lock, self._sync_lock)
+        with self._checkpoint_lock:
+            change()
+
+    def at_standstill(self, change: Callable[[], T]) -> T:
+        """Return the result of a change that needs `make_index_room`, for which nothing else may go on.
+
+        It is called under all three locks, and an interruption breaks the state lock. Requires: no lock.
+        """
+        require_outside(self._state_lock, self._sync_lock)
+        with self._checkpoint_lock, self._sync_lock, self._state_lock, self._journal.all_or_broken:
+            return change()
 
     # ------------------------------------------------------------------ steps of a checkpoint
 
@@ -216,7 +262,7 @@ class Checkpointer:
         """Sync the journal up to a root, and commit the root. Requires: no state lock. MetadataFull."""
         changes = self._changes
         assert changes is not None
-        self._journal.sync(root.position)
+        self._syncer.sync(root.position)
         encoded = root.encode()  # without the state lock, so that nobody waits
         row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, changes.fingerprints)
         commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
@@ -235,24 +281,29 @@ class Checkpointer:
 
     # ------------------------------------------------------------------ checkpoints at a standstill
 
+    def make_index_room_now(self) -> None:
+        """Checkpoint up to the journal's end, in a change `at_standstill`."""
+        self.make_index_room(self._journal.end, self._journal.next_log_sequence)
+
     def make_index_room(self, position: int, next_log_sequence: int) -> None:
-        """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
+        """Checkpoint in the middle of a record that begins at position, in a change `at_standstill`.
 
         A replay begins with that record, and skips those parts of it that the index has already.
         """
-        self._journal.sync_at_standstill()
+        self._syncer.sync_at_standstill()
         try:
             store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_log_sequence))
         except MetadataFull as full:
             self._lacks_descriptors = full.lacks_descriptors
             if full.lacks_descriptors:
                 self._give_up_readers()  # the call may be made again
-            raise self.no_room() from full
+            raise self._no_room() from full
         except MetadataDamaged as damage:
             raise self.discard_index(damage) from damage
         self.end = self.replay_position = position
+        self.need.checkpointed(self.need.adds)
 
-    def no_room(self) -> StoreFull:
+    def _no_room(self) -> StoreFull:
         """Return the error for a call whose checkpoint found no room. TooManyFiles: no file descriptor was left.
 
         The metadata store does not say how many bytes it lacks. For an index in RAM the error says that 1 byte is

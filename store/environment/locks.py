@@ -308,11 +308,14 @@ and so shorten the list during the copy. In CPython 3.11 that ends the process.
 
 @dataclass(frozen=True, slots=True)
 class StoreLocks:
-    """The first and the last of the three locks of a store, for parts that take both. The journal has the sync lock."""
+    """The three locks of a store, in the order in which they are taken."""
 
     checkpoint: OwnedLock
     """While a thread holds it, no other checkpoints, cleans up or relocates."""
+    sync: OwnedLock
+    """While a thread holds it, no other syncs the journal."""
     state: OwnedLock
+    """Guards the appends to the journal, the index, and all that dispatch has in RAM."""
 
 
 def require_outside(*locks: OwnedLock) -> None:

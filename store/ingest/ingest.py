@@ -163,7 +163,7 @@ class _Ingestion:
             raise _Refused(f"{taken} were taken from another set of that load id")
         if record is None or not record.is_done:
             self._take(manifest, record)
-        self._directory.journal.sync()
+        self._directory.syncer.sync()
         retire(self._disk, self._load_id, TAKEN, part_names(manifest))
 
     def _take(self, manifest: Manifest, record: ImportRecord | None) -> None:
@@ -214,7 +214,7 @@ class _Ingestion:
         lane = self._lane(found.destination, found.priority)
         at = left_out
         while at < len(found.contents):
-            if self._directory.message_store.is_checkpoint_urgent and not self._directory.message_store.checkpoint():
+            if self._directory.checkpointer.is_urgent and not self._directory.checkpointer.checkpoint():
                 raise _Waits(_BUSY)
             contents = found.contents.part(at, at + lane.slice_capacity)
             with self._state_lock:

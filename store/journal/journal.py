@@ -1,33 +1,30 @@
-"""Journal: append records to rolling data logs, make them durable, and read them by location.
+"""Journal: append records to rolling data logs, and read them by location.
 
 When `append` returns, the operating system has the record, so the record survives a kill of the process. It survives a
-power cut once `sync` has returned for its end. With sync "always" no message is confirmed before a sync. Then single
-messages are gathered in RAM, and one write before the sync hands all of them to the operating system. A crash may leave
-torn bytes at the end of the newest data log; recovery cuts them off.
+power cut once a sync has brought it to the device: journal_syncer.py makes the syncs. With sync "always" no message is
+confirmed before a sync. Then single messages are gathered in RAM, and one write before the sync hands all of them to
+the operating system. A crash may leave torn bytes at the end of the newest data log; recovery cuts them off.
 
-The thread that appends also writes, under the state lock. The first thread that needs a sync makes it, for all records
-that were appended by then.
+The thread that appends also writes, under the state lock.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
 from ..disk.disk import (
     NO_SPACE,
     Disk,
     File,
-    SyncSignal,
     filled_bytes,
     is_filled_ahead,
     known_free_bytes,
 )
 from ..disk.thrifty_disk import NO_DESCRIPTOR
-from ..environment.bare_lock import bare_lock
-from ..environment.locks import AllOrBroken, OwnedLock
-from ..errors import Closed, ForebayError, NestedCall, StoreFailed, StoreFull, TooManyFiles
+from ..environment.locks import AllOrBroken, StoreLocks
+from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
 from ..format.contents import Contents
 from ..format.record import (
     ACK,
@@ -48,8 +45,6 @@ from ..format.record import (
     stamp,
 )
 from ..numbering import OFFSET_BITS
-from ..structures.histogram import DurationHistogram
-from .background_syncs import BackgroundSyncs
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     RECORDS_MAX,
@@ -62,9 +57,6 @@ from .fullness import ASK_EACH_TIME, Fullness
 from .open_data_logs import OpenDataLogs, UnsyncedWrites
 from .reserve import SETTLING, DiskReserve
 
-SyncListener: TypeAlias = Callable[[], None]
-"""Called under the lock by each `Journal.sync` that synced, once `Journal.durable_end` says so."""
-
 GATHERED_BYTES_MAX: Final = 64 * 1024 - 1
 """A larger write would release the interpreter's lock. See os_file.FILLED_APPEND_BYTES."""
 
@@ -75,26 +67,20 @@ _REFUSE_ALL: Final = -1
 """The unchecked end of a journal that admits no append: it is closed, has failed, or is between two data logs."""
 
 
-def _nobody(durable_end: int) -> None:
-    """Tell nobody how far the journal is durable."""
-
-
-def _nothing() -> None:
-    """Do nothing after a sync."""
-
-
 class Journal:
-    """The writer of the journal.
-
-    Appends and rolls require the lock. `sync` takes its own lock first, and is called without the state lock.
-    """
+    """The writer of the journal. The state lock guards it."""
 
     _write: Callable[[bytes], None]
-    """Appends to the newest data log: the file's own `append`, bound once so that no record looks it up, or
-    `_write_behind`.
+    """Appends a record to the newest data log.
+
+    It is the file's own `append`, or `_write_behind`, which first writes the gathered messages. `_choose_writes` binds
+    it for each data log. So the path of a record asks no flag, and calls no method between the journal and the file.
     """
     _write_message: Callable[[bytes], None]
-    """Appends a single message: the same as `_write`, or `_gather`."""
+    """Appends a single message.
+
+    It is the file's own `append`, too, or `_gather`, which keeps the message in RAM until the next sync.
+    """
     _unchecked_end: int
     """Records that end at or before this offset are appended without a check. Any other append calls `_make_space`
     first: with ASK_EACH_TIME or _REFUSE_ALL every append does.
@@ -107,12 +93,11 @@ class Journal:
     def __init__(
         self,
         disk: Disk,
-        state_lock: OwnedLock,
+        locks: StoreLocks,
         store_id: bytes,
         *,
         max_file_bytes: int,
         clock_ms: Callable[[], int],
-        monotonic: Callable[[], float],
         random_salt: Callable[[], int],
         begin_data_log: Callable[[int], tuple[int, int, bytes]],
         has_reserve: bool = False,
@@ -127,10 +112,8 @@ class Journal:
             written.
         """
         self._disk = disk
-        self._state_lock = state_lock
-        # The same lock for syncs, which ask once whether this thread holds it: docs/decisions/0017-nested-calls.md.
-        self._bare_state_lock = bare_lock(state_lock)
-        self.sync_lock = OwnedLock()
+        self.locks: Final = locks
+        state_lock = self._state_lock = locks.state
         # An interruption (Ctrl-C, a signal handler, no memory) of such a block may leave the state in RAM wrong, which
         # could lose messages that are confirmed later. So it breaks the lock. The journal is right: reopen the store.
         self.all_or_broken = AllOrBroken(state_lock)
@@ -138,18 +121,17 @@ class Journal:
         self.break_by = state_lock.break_by
         state_lock.on_broken.append(self.stop)
         self._store_id, self._max_file_bytes = store_id, max_file_bytes
-        self._clock_ms, self._monotonic = clock_ms, monotonic
-        self._random_salt = random_salt
+        self._clock_ms, self._random_salt = clock_ms, random_salt
         self._begin_data_log = begin_data_log
         reserve = DiskReserve(disk, max_file_bytes if has_reserve else 0)
         self.fullness: Final = Fullness(
             disk, reserve, max_file_bytes, store_limit_bytes, lambda: self.journal_bytes, self.fail
         )
         self.files: Final = DataLogFiles(disk, reserve, max_file_bytes)
-        self.open_data_logs: Final = OpenDataLogs(disk, self.files.sync_names, self.sync_lock, self.fail)
-        self._note_durable_end: Callable[[int], object] = _nobody
-        self._sync_listener: SyncListener = _nothing
+        self.open_data_logs: Final = OpenDataLogs(disk, self.files.sync_names, locks.sync, self.fail)
         self._file: File | None = None
+        # Whether single messages are gathered where the file's space is filled ahead.
+        self._gathers = False
         # Single messages that are written with the next sync.
         self._gathered: list[bytes] = []
         # Up to which offset messages are gathered, and up to which one the file's space is filled.
@@ -170,13 +152,10 @@ class Journal:
         self._sealed_bytes = 0
         # Id of the newest data log. Only this one is written to.
         self.data_log = 0
-        # Everything before this is on the device.
+        # Everything before this is on the device. JournalSyncer notes it here, because records tell it.
         self.durable_end = 0
         # The durable end that the newest record tells, not counting slices, acks and directories.
         self.attested_end = 0
-        # How long each sync took, without waits for another sync. The state lock guards it.
-        self.sync_durations = DurationHistogram()
-        self.background_syncs: Final = BackgroundSyncs(disk, monotonic)
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}
         # Why nothing is written any more; None: the journal has not failed. To raise it, call its `again`.
@@ -184,29 +163,19 @@ class Journal:
 
     # ------------------------------------------------------------------ opening
 
-    def start(
-        self, data_log: int, next_log_sequence: int, epoch: int, on_synced: Callable[[int], object] = _nobody
-    ) -> None:
+    def start(self, data_log: int, next_log_sequence: int, epoch: int) -> None:
         """Begin a new data log with that id; its first record has that log sequence.
-
-        on_synced: called under the sync lock with each durable end, before any caller learns of it.
 
         Every open begins a new data log, so files of an earlier process are never written again.
         """
-        self.epoch, self._note_durable_end = epoch, on_synced
+        self.epoch = epoch
         self._restamp()
         self._word = next_log_sequence << WORD_SHIFT | MAGIC
         self._start_data_log(data_log, self.files.create_first(data_log))
 
-    def tell_of_syncs(self, listener: SyncListener) -> None:
-        """Call the listener in each `sync` from now on. There is at most one.
-
-        With sync "always" the listener publishes the messages that the sync has made durable, so no caller has to take
-        the lock again for that. A listener means that every message waits for a sync. Messages that wait for the same
-        sync may then be gathered and written together.
-        """
-        assert self._sync_listener is _nothing
-        self._sync_listener = listener
+    def gather_messages(self) -> None:
+        """Gather single messages from now on, because each of them waits for a sync before it is confirmed."""
+        self._gathers = True
         if self._file is not None:
             self._choose_writes(self._file)
 
@@ -352,14 +321,15 @@ class Journal:
         if self.offset + size > self._unchecked_end:
             self._make_space(size)
 
-    def _choose_writes(self, file: File) -> None:
-        """Choose how records are appended to a file from now on. Requires: nothing is gathered.
+    # ------------------------------------------------------------------ gathering single messages
 
-        The choice is kept as two bound methods, which may both be the file's own `append`. So the path of a message
-        asks no flag, and calls no method between the journal and the file. Each data log needs a new choice: it has a
-        file of its own, and only the file knows whether its space is filled ahead.
+    def _choose_writes(self, file: File) -> None:
+        """Bind `_write` and `_write_message` for a new data log. Requires: nothing is gathered.
+
+        Each data log needs a new choice: it has a file of its own, and only the file knows whether its space is filled
+        ahead.
         """
-        if self._sync_listener is not _nothing and is_filled_ahead(file):
+        if self._gathers and is_filled_ahead(file):
             self._write, self._write_message = self._write_behind, self._gather
             self._gather_end = self._filled_end = 0
         else:
@@ -412,6 +382,8 @@ class Journal:
         except BaseException as error:
             self.break_by(error)
             raise
+
+    # ------------------------------------------------------------------ what becomes of a write
 
     def _append(self, data: bytes) -> int:
         """Write a record for which there is room, and count it; return its offset."""
@@ -636,93 +608,9 @@ class Journal:
         self.fullness.begin_data_log(new.capacity, self.offset, is_makeshift=new.is_makeshift)
         self._move_unchecked_end()
 
-    # ------------------------------------------------------------------ syncing
+    # ------------------------------------------------------------------ what a sync asks for
 
-    def sync(self, end: int | None = None) -> bool:
-        """Return once everything before `end` (None: before now) is on the device. Requires: no state lock.
-
-        True: this call made a sync, and the SyncListener was called. False: others have synced so far already.
-
-        One caller syncs for all that have appended before. The others find the sync done.
-        """
-        if end is not None and self.durable_end >= end:
-            return False
-        if self._state_lock.is_owned():
-            raise NestedCall
-        with self.sync_lock:
-            if end is not None and self.durable_end >= end:
-                return False
-            if self.background_syncs.begun is not None:
-                self._end_begun()
-                if end is not None and self.durable_end >= end:
-                    return True
-            with self._bare_state_lock:
-                journal_end, unsynced = self._write_before_sync()
-            began = self._monotonic()
-            try:
-                self.open_data_logs.sync(unsynced)
-            except OSError as error:
-                raise self._fail_sync(error) from error
-            self._note_synced(journal_end, unsynced, self._monotonic() - began)
-        return True
-
-    def begin_sync(self, end: int, signal: SyncSignal | None) -> SyncSignal | None:
-        """Begin a sync of everything before now, which `try_end_sync` ends; return at once. Requires: no state lock.
-
-        Return what signals that the sync is made. None: call `sync`, because everything before `end` is durable, a sync
-        is under way, a name must be synced too, or the disk makes no sync in the background. signal: what an earlier
-        call has returned to the same event loop; None: there was none.
-        """
-        background = self.background_syncs
-        if not background.is_possible or self.durable_end >= end:
-            return None
-        if self._state_lock.is_owned():
-            raise NestedCall
-        if not self.sync_lock.try_acquire():
-            return None
-        try:
-            if background.begun is not None:
-                return None
-            with self._bare_state_lock:
-                journal_end, unsynced = self._write_before_sync()
-            if unsynced.names:
-                return None
-            try:
-                return background.begin(journal_end, unsynced, signal)
-            except BaseException as error:
-                self._state_lock.break_between(error)  # nobody would learn of an error of this sync
-                raise
-        finally:
-            self.sync_lock.release()
-
-    def try_end_sync(self) -> bool:
-        """End the sync that `begin_sync` has begun, if it is made, as `sync` ends. Requires: no state lock.
-
-        False: it is not made yet, or another thread has ended it or is about to: call `sync`.
-        """
-        if self._state_lock.is_owned():
-            raise NestedCall
-        if not self.sync_lock.try_acquire():
-            return False
-        try:
-            begun = self.background_syncs.begun
-            if begun is None or not begun.sync.is_made():
-                return False
-            self._end_begun()
-            return True
-        finally:
-            self.sync_lock.release()
-
-    def _end_begun(self) -> None:
-        """Wait for the sync that `begin_sync` has begun, and end it. Requires: the sync lock, no state lock."""
-        try:
-            ended = self.background_syncs.wait()
-        except OSError as error:
-            raise self._fail_sync(error) from error
-        if ended is not None:
-            self._note_synced(ended.journal_end, ended.unsynced, self._monotonic() - ended.began)
-
-    def _write_before_sync(self) -> tuple[int, UnsyncedWrites]:
+    def write_before_sync(self) -> tuple[int, UnsyncedWrites]:
         """Write what is gathered; return what a sync brings to the device: up to which end, and what files.
 
         Requires: the lock.
@@ -733,43 +621,13 @@ class Journal:
             self._write_gathered()
         return self.end, self.open_data_logs.unsynced
 
-    def _fail_sync(self, error: OSError) -> StoreFailed:
-        """Fail because of an error of a sync; return the error to raise. Requires: the sync lock, no state lock."""
-        with self._state_lock:
-            return self.fail("a journal sync failed", error)
-
-    def _note_synced(self, journal_end: int, unsynced: UnsyncedWrites, seconds: float) -> None:
-        """Note that a sync has ended, and tell the SyncListener. Requires: the sync lock, no state lock."""
-        self._note_durable_end(journal_end)
-        with self._bare_state_lock:
-            if self._state_lock.failure is not None:
-                raise self._state_lock.failure.again()
-            self.sync_durations.record(seconds)
-            if unsynced.names:
-                self.open_data_logs.note_synced(unsynced)
-            if journal_end > self.durable_end:
-                self.durable_end = journal_end
-                self._restamp()
-            self._sync_listener()
-
-    def sync_at_standstill(self) -> None:
-        """Make everything up to now durable. Requires: sync lock and state lock.
-
-        The SyncListener is not called, because the caller is in the middle of a change. Whoever waits for a sync finds
-        it made, and does then what the listener would have done.
-        """
-        journal_end, unsynced = self._write_before_sync()
-        began = self._monotonic()
-        try:
-            self.background_syncs.wait()
-            self.open_data_logs.sync(unsynced)
-        except OSError as error:
-            raise self.fail("a journal sync failed", error) from error
-        self.sync_durations.record(self._monotonic() - began)
-        self._note_durable_end(journal_end)
-        self.open_data_logs.note_synced(unsynced)
-        self.durable_end = journal_end
-        self._restamp()
+    def note_synced(self, journal_end: int, unsynced: UnsyncedWrites) -> None:
+        """Note that what `write_before_sync` has returned is on the device. Requires: the lock."""
+        if unsynced.names:
+            self.open_data_logs.note_synced(unsynced)
+        if journal_end > self.durable_end:
+            self.durable_end = journal_end
+            self._restamp()
 
     # ------------------------------------------------------------------ sizes, and the end
 

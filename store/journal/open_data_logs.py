@@ -51,6 +51,7 @@ class OpenDataLogs:
         """Make it without files.
 
         sync_names: brings the names of the data logs to the device.
+        sync_lock: is only tried here, in a lack of descriptors; JournalSyncer takes it for each sync.
         fail: stops the journal for a reason and an error of the disk, and returns the error to raise.
         """
         self._disk = disk

@@ -14,6 +14,7 @@ from ..format.record import DROP
 from ..format.state_record import StateRecord, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
+from ..journal.journal_syncer import JournalSyncer
 from ..numbering import OFFSET_BITS
 from ..state.transactions import Branches
 from .archive import Archive
@@ -76,6 +77,7 @@ class DataLogRemover:
         self,
         index: Index,
         journal: Journal,
+        syncer: JournalSyncer,
         branches: Branches,
         archive: Archive | None,
         locks: StoreLocks,
@@ -90,10 +92,10 @@ class DataLogRemover:
         """
         self._index = index
         self._journal = journal
+        self._syncer = syncer
         self._branches = branches
         self.archive = archive
-        self._checkpoint_lock = locks.checkpoint
-        self._state_lock = locks.state
+        self._checkpoint_lock, self._sync_lock, self._state_lock = locks.checkpoint, locks.sync, locks.state
         self._replay_position = replay_position
         self._retention_reasons = retention_reasons
         self._leases = leases
@@ -122,13 +124,13 @@ class DataLogRemover:
         leases = self._leases()
         self._leased_from = _first_leased(leases)
         copied = self._copy_ahead(leases)
-        require_outside(self._state_lock, self._journal.sync_lock)
+        require_outside(self._state_lock, self._sync_lock)
         with self._checkpoint_lock:
             with self._state_lock:
                 decision = self._decide(leases, copied, data_logs_by_destination)
             is_done = False
             if decision.removed:
-                self._journal.sync()
+                self._syncer.sync()
                 is_done = self.remove_files(decision.removed)
                 if is_done:
                     self._forget(decision.removed)

@@ -103,8 +103,7 @@ class Relocation:
         self._index = index
         self._branches = branches
         self._journal = journal
-        self._checkpoint_lock = locks.checkpoint
-        self._state_lock = locks.state
+        self._checkpoint_lock, self._sync_lock, self._state_lock = locks.checkpoint, locks.sync, locks.state
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
@@ -286,7 +285,7 @@ class Relocation:
         Return False if nothing was done: no data log is worth it, or memory, index or disk has no room. If the index is
         crowded, a checkpoint must come first.
         """
-        require_outside(self._state_lock, self._journal.sync_lock)
+        require_outside(self._state_lock, self._sync_lock)
         with self._checkpoint_lock:
             is_done = True
             source = self._begin_step()

@@ -158,6 +158,7 @@ class TransactionWriter:
             self._branches.forget(branch.number)
             for sent in branch.identities:
                 self._duplicates.remember(sent)
+            index.checkpoint_need.adds += branch.messages
 
     def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
         try:

@@ -232,7 +232,7 @@ def test_checkpoint_that_finds_no_space_even_so_is_postponed() -> None:
     opened = OpenStore(disk, index, max_file_bytes=FILE_BYTES)
     opened.add(BODY)
     index.needed_bytes = 1 << 50
-    assert not opened.store.message_store.checkpoint() and index.refused == 2 and opened.store.journal.fullness.is_full
+    assert not opened.store.checkpointer.checkpoint() and index.refused == 2 and opened.store.journal.fullness.is_full
     opened.add(BODY)
     assert not opened.store.journal.fullness.is_full, "the journal itself has space"
     assert opened.bodies() == [BODY] * 2
@@ -291,7 +291,7 @@ def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: P
     """At every call that changes the disk, from a full one over acks and a cleanup to sends that go through again."""
     metadata = SimulatedMetadataStore()
     opened, sent = full_store(metadata)
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     disk, random = simulated(opened), Random(3)
     gone: set[bytes] = set()
     going: set[bytes] = set()
@@ -320,14 +320,14 @@ def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: P
         opened.remove(first, first + 5)
         for _ in range(30):
             opened.remove(first)
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         gone |= going
         going.clear()
     for n in range(3):
         sent.append(b"again %d" % n)
         going.add(sent[-1])
         opened.add(sent[-1])
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         going.clear()
     assert states > 500 and was_full and not opened.store.message_store.is_full
 
@@ -357,7 +357,7 @@ class Life:
         self.open_sends = set(bodies)
         try:
             first = opened.add(*bodies, lane=lane)
-            opened.store.journal.sync()
+            opened.store.syncer.sync()
             self.sent.update(enumerate(bodies, first))
         except StoreFull:
             pass
@@ -370,7 +370,7 @@ class Life:
         self.open_acks = {self.sent[sequence] for sequence in range(run[0], run[1] + 1)}
         try:
             opened.remove(*run, lane=lane)
-            opened.store.journal.sync()
+            opened.store.syncer.sync()
             self.gone |= self.open_acks
         except StoreFull:
             pass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from compiled import interpreted
 from inside import inside, open_forebay
-from journals import all_bodies, append_one, journal_on, power_cut
+from journals import all_bodies, append_one, journal_on, power_cut, syncer_of
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk, SimulatedFile
 from simulated_metadata import SimulatedMetadataStore
@@ -72,6 +72,7 @@ def test_what_an_interrupted_sync_left_out_is_synced_by_the_next(nth: int) -> No
     """The older data log, its name and the newest one are synced one after the other: no call of these is skipped."""
     disk = SimulatedDisk()
     journal = journal_on(disk)
+    syncer = syncer_of(journal, disk)
     append_one(journal, 4, 7, 0, 0, b"", b"in the older data log")
     journal.roll()
     append_one(journal, 4, 7, 1, 0, b"", b"in the newest one")
@@ -83,8 +84,8 @@ def test_what_an_interrupted_sync_left_out_is_synced_by_the_next(nth: int) -> No
 
     disk.on_call = interrupt
     with pytest.raises(KeyboardInterrupt):
-        journal.sync()
-    journal.sync()
+        syncer.sync()
+    syncer.sync()
     assert journal.durable_end == journal.end
     assert all_bodies(power_cut(disk)) == [b"in the older data log", b"in the newest one"]
 
@@ -113,7 +114,7 @@ def test_record_of_a_seldom_kind_that_is_interrupted_parts_nothing(kind: int, mo
     for _ in range(4):
         queue.send(bytes(30_000))
     consumer.ack(consumer.take(4))
-    store.journal.sync()
+    store.syncer.sync()
     armed.append(True)
     with pytest.raises(KeyboardInterrupt):
         if kind == DESTINATION:

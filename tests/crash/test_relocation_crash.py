@@ -35,9 +35,9 @@ class Life:
         self.metadata = SimulatedMetadataStore()
         self.syncs_always = syncs_always
         self.opened = opened_on(self.disk, self.metadata, index_cache_bytes=100_000)
-        self.opened.store.journal.sync()
+        self.opened.store.syncer.sync()
         self.lanes = [self.opened.lane(name) for name in ("orders", "prices")]
-        self.opened.store.journal.sync()
+        self.opened.store.syncer.sync()
         # Confirmed, and its ack never asked for; durable where each call is synced.
         self.pending: dict[tuple[int, int], bytes] = {}
         # Its ack was confirmed, and is durable where each call is synced.
@@ -89,7 +89,7 @@ class Life:
 
     def _confirm(self) -> None:
         if self.syncs_always:
-            self.opened.store.journal.sync()
+            self.opened.store.syncer.sync()
 
     def synced(self) -> None:
         self.unsynced.clear()
@@ -134,7 +134,7 @@ class Life:
                     self.acknowledge(self.random.choice((0.1, 0.6, 0.95)))
                 begin_data_log(self.opened)
             self._share = 1.0
-            self.opened.store.message_store.checkpoint()
+            self.opened.store.checkpointer.checkpoint()
             self.synced()
             sealed = sorted(self.opened.store.cleanup.remover.sealed())
             for data_log in self.random.sample(sealed, min(len(sealed), 2)):

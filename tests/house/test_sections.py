@@ -82,7 +82,6 @@ OTHERWISE = {
     "MessageGroupTurns.go_back",
     "Engine._restore",  # an open that is interrupted has no store
     "Engine.close",  # behind an error, to stop the journal
-    "IndexFit.step",  # the checkpoint lock; the state lock in it says it
 }
 PLAIN = LOOKS_ONLY | TRIES_ITSELF | SAYS_IT_INSIDE | OTHERWISE
 

@@ -79,7 +79,7 @@ def test_kill_loses_nothing_and_brings_nothing_back(
 ) -> None:
     for n in range(20):
         opened.add(b"%d" % n)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     opened.add(b"20", b"21", b"22")
     opened.remove(3, 7)
     opened.remove(21)
@@ -196,16 +196,16 @@ def test_failed_disk_is_refused_until_opened_again_and_keeps_what_was_durable(
     disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore, call: str
 ) -> None:
     opened.add(b"durable")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     disk.fail(call, 1, errno.EIO, sticky=True)
     with pytest.raises(StoreFailed):
         fill_data_logs(opened, 2)
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
     disk.cure()
     for attempt in (
         lambda: opened.add(b"refused"),
         lambda: opened.remove(0),
-        opened.store.message_store.checkpoint,
+        opened.store.checkpointer.checkpoint,
         opened.store.cleanup.run,
     ):
         with pytest.raises(StoreFailed):
@@ -291,7 +291,7 @@ def test_crash_at_any_call_of_a_cleanup_neither_loses_nor_redelivers(disk: Simul
     stuck = first_of(opened, 3)
     opened.remove(sent[0], stuck - 1)
     opened.remove(stuck + 1, sent[-1])
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     images: list[SimulatedDisk] = []
 
     def fork(call: str, name: str) -> None:
@@ -358,7 +358,7 @@ def test_data_log_from_which_recovery_would_replay_is_never_deleted(
         raise MetadataFull("no space")
 
     sent = fill_data_logs(opened, 3)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     at = opened.store.journal.data_log
     sent += fill_data_logs(opened, 3)
     opened.remove(sent[0], sent[-1])
@@ -447,7 +447,7 @@ class Life:
         if way in ("close", "index lost"):
             self.opened.store.close()
         elif way == "power":
-            self.opened.store.journal.sync()
+            self.opened.store.syncer.sync()
             self.disk = power_cut(self.disk)
         else:
             self.disk = self.disk.crash_process()
@@ -470,7 +470,7 @@ def test_random_lives_agree_with_a_dict(seed: int) -> None:
     life = Life(seed)
     for _ in range(150):
         if life.opened.store.index.is_crowded:
-            life.opened.store.message_store.checkpoint()
+            life.opened.store.checkpointer.checkpoint()
         name = life.random.choice(("orders", "orders", "other"))
         action = life.random.random()
         if action < 0.5:
@@ -478,7 +478,7 @@ def test_random_lives_agree_with_a_dict(seed: int) -> None:
         elif action < 0.8:
             life.remove(name)
         elif action < 0.85:
-            life.opened.store.message_store.checkpoint()
+            life.opened.store.checkpointer.checkpoint()
         elif action < 0.92:
             life.opened.store.cleanup.run()
         else:

@@ -116,11 +116,11 @@ def write_golden(root: Path) -> Pending:
         with opened.lock:
             source = max(store.cleanup.remover.sealed()) if source is None else source
         assert all(steps(relocation, opened.lock, source, is_naming=is_naming, freed_bytes=1 << 20))
-    store.journal.sync()
+    store.syncer.sync()
     store.attestation.write()
     with opened.lock:
         store.message_store.add(orders, clock.time_ms(), encode_properties(HEADERS, "foreign id"), b"all headers")
-    store.message_store.checkpoint()
+    store.checkpointer.checkpoint()
     pending = pending_in(opened)
     store.close()
     return pending

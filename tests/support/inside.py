@@ -74,6 +74,7 @@ from forebay.store.environment.clock import Clock
 from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.index import Index
 from forebay.store.journal.journal import Journal
+from forebay.store.journal.journal_syncer import JournalSyncer
 from forebay.store.maintenance.relocation import Relocation, RelocationTarget
 from forebay.store.metadata.metadata_store import MetadataStore
 
@@ -147,6 +148,10 @@ class Inside:
     @property
     def journal(self) -> Journal:
         return self.store.journal
+
+    @property
+    def syncer(self) -> JournalSyncer:
+        return self.store.syncer
 
     @property
     def index(self) -> Index:

@@ -9,11 +9,12 @@ from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
-from forebay.store.environment.locks import OwnedLock
+from forebay.store.environment.locks import OwnedLock, StoreLocks
 from forebay.store.format.record import MESSAGE, STATE, Header, decode_slice
 from forebay.store.inspect.dump import Row, dump
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, RecordWalk, decode_data_log_header
 from forebay.store.journal.journal import Journal
+from forebay.store.journal.journal_syncer import JournalSyncer
 from forebay.testing import ManualClock
 
 STORE_ID = bytes(range(16))
@@ -34,16 +35,20 @@ def journal_on(
     clock = ManualClock(seed)
     journal = Journal(
         disk,
-        OwnedLock(),
+        StoreLocks(OwnedLock(), OwnedLock(), OwnedLock()),
         STORE_ID,
         max_file_bytes=max_file_bytes,
         clock_ms=clock.time_ms,
-        monotonic=clock.monotonic,
         random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
         begin_data_log=lambda data_log: FIRST_RECORD,
     )
     journal.start(data_log, next_log_sequence, epoch)
     return journal
+
+
+def syncer_of(journal: Journal, disk: Disk) -> JournalSyncer:
+    """Return the one object that syncs a journal on this disk."""
+    return JournalSyncer(journal, disk, ManualClock().monotonic)
 
 
 def append_one(

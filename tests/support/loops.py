@@ -100,7 +100,7 @@ class LoopBay(SimulatedBay):
 
     @property
     def syncs(self) -> int:
-        return self.journal.sync_durations.count
+        return self.syncer.durations.count
 
 
 async def ticks(count: int = 10) -> None:

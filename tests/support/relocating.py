@@ -85,7 +85,7 @@ def assert_same_places(one: OpenStore, other: OpenStore) -> None:
 
 def assert_journal_tells_the_same(opened: OpenStore, disk: SimulatedDisk) -> None:
     """Assert that the next process has the same messages as this one, whatever index is left, or none."""
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     uses = opened.store.index.data_log_uses
     for metadata in indexes_of(opened.metadata):
         again = opened_on(disk.crash_process(), metadata)

@@ -134,16 +134,16 @@ class PersistentLaneState(LaneState):
         """Return where the next message may be that a selector matches, by the fingerprints of the index."""
         if not names:
             return Candidate(sequence, NO_NAMES)
-        message_store = self.lane_state_parts.message_store
-        return message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
+        fingerprints = self.lane_state_parts.fingerprints
+        return fingerprints.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """Let the index keep fingerprints of the headers that were examined."""
-        self.lane_state_parts.message_store.note_survey(self.destination_lane, survey)
+        self.lane_state_parts.fingerprints.examined(self.destination_lane, survey)
 
     def make_survey_room(self) -> None:
         """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
-        self.lane_state_parts.message_store.make_fingerprint_room()
+        self.lane_state_parts.make_fingerprint_room()
 
     def lose_unreadable(self, sequence: int) -> None:
         """Hand over a message that can't be read to the TargetArea, so that it is recorded as lost."""

@@ -10,9 +10,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ....store.format.return_record import ReturnedRun
 from ....store.format.state_record import CountedRun
-from ....store.index.destination_lane import DestinationLane
-from ....store.index.fingerprint import BlockSurvey
-from ....store.index.fingerprints import Candidate, Question
 from ....store.index.journaled_lane import JournaledLane
 from ....store.index.pending_lane import PendingLane
 from ....store.journal.regions import Judge, Region
@@ -94,17 +91,6 @@ class PersistentStore(BackingStore[JournaledLane, Region], Protocol):
 
     def raise_if_closed(self) -> None:
         """Raise Closed if the store is closed or closing."""
-
-    def next_candidate(
-        self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
-    ) -> Candidate | None:
-        """Return where the next message may be that a selector matches. Requires: the lock."""
-
-    def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
-        """Take in the headers of examined messages. Requires: the lock."""
-
-    def make_fingerprint_room(self) -> None:
-        """Make room for what `note_survey` takes in next, if there is none. Requires: no lock."""
 
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
         """Set aside a message that can't be read. Requires: no lock."""

@@ -7,7 +7,7 @@ has no room for leave it here, through the pager. This module knows no list, con
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....cache.messages.message_memory import MessageMemory
@@ -16,7 +16,7 @@ from ....store.format.return_record import ReturnedRun
 from ....store.format.state_record import CountedRun
 from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.index.fingerprint import BlockSurvey
-from ....store.index.fingerprints import Candidate
+from ....store.index.fingerprints import Candidate, Fingerprints
 from ....store.index.pending_lane import PendingLane
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
@@ -34,6 +34,10 @@ class LaneStateParts:
 
     message_store: PersistentStore
     """Has the persistent messages."""
+    fingerprints: Fingerprints
+    """Say in which blocks a selector can match nothing."""
+    make_fingerprint_room: Callable[[], None]
+    """Checkpoints if RAM may have no room for the fingerprints of one more block. Requires: no lock."""
     delivery_count_table: DeliveryCountTable
     return_counts: ReturnCounts
     """Writes to the journal how often messages came back."""

@@ -142,6 +142,8 @@ def _make_lane_state_parts(foundation: FoundationLayer, store_layer: StoreLayer)
     reading = Overdraft(foundation.budget.holders[holder_names.READ_BUFFERS])
     return LaneStateParts(
         message_store=directory.message_store,
+        fingerprints=directory.index.fingerprints,
+        make_fingerprint_room=directory.checkpointer.make_fingerprint_room,
         delivery_count_table=directory.index.delivery_count_table,
         return_counts=directory.return_writer,
         reader=LaneReader(foundation.monitor, directory.message_store, reading),

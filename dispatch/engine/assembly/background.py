@@ -128,10 +128,10 @@ def make_background_layer(
 
 def _make_sync_tasks(layers: Layers) -> list[PeriodicTask]:
     """Return the task that syncs at intervals; no task if the settings ask for another kind of sync."""
-    settings, journal = layers.foundation.settings, layers.store_layer.directory.journal
+    settings, directory = layers.foundation.settings, layers.store_layer.directory
     if settings.sync != "interval":
         return []
-    return [SyncTask(layers.foundation.monitor, journal, settings.sync_interval_seconds)]
+    return [SyncTask(layers.foundation.monitor, directory.journal, directory.syncer, settings.sync_interval_seconds)]
 
 
 def _make_other_tasks(
@@ -182,7 +182,7 @@ def _make_resizing(layers: Layers) -> Resizing:
     foundation, directory = layers.foundation, layers.store_layer.directory
     index_fit = IndexFit(
         monitor=foundation.monitor,
-        message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         index=directory.index,
         metadata_store=directory.metadata_store,
         budget=foundation.budget,
@@ -191,7 +191,7 @@ def _make_resizing(layers: Layers) -> Resizing:
     )
     return Resizing(
         monitor=foundation.monitor,
-        message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         index_fit=index_fit,
         budget=foundation.budget,
         target_lists=layers.areas.target_lists,
@@ -246,18 +246,20 @@ def _make_message_tasks(layers: Layers, stuck: StuckConsumers) -> list[PeriodicT
 def _make_store_tasks(layers: Layers) -> list[PeriodicTask]:
     """Return the tasks that look after the files of the store, such as checkpoints and cleanup."""
     foundation, directory, settings = layers.foundation, layers.store_layer.directory, layers.foundation.settings
-    monitor, message_store, cleanup = foundation.monitor, directory.message_store, directory.cleanup
+    monitor, cleanup, checkpointer = foundation.monitor, directory.cleanup, directory.checkpointer
     quarantine = Quarantine(monitor, layers.areas.target_area.unreadable)
     return [
         CheckpointTask(
             monitor,
-            message_store,
+            checkpointer,
             directory.write_destinations,
             layers.redelivery_layer.timed,
             settings.checkpoint_interval_seconds,
         ),
-        RelocationTask(monitor, cleanup.relocation, message_store.checkpoint),
-        CleanupTask(monitor, message_store, cleanup, foundation.background_requests, settings.cleanup_interval_seconds),
+        RelocationTask(monitor, cleanup.relocation, checkpointer.checkpoint),
+        CleanupTask(
+            monitor, directory.message_store, cleanup, foundation.background_requests, settings.cleanup_interval_seconds
+        ),
         *([PeriodicTask("quarantine", quarantine.step)] if settings.on_missing_data_log == "report" else []),
         AttestTask(directory.attestation),
     ]
@@ -273,7 +275,7 @@ def _make_reports(layers: Layers, check: HealthCheck, oldest: OldestMessages, pr
         disk_use=directory.disk_use,
         windows=layers.store_layer.windows,
         durations={
-            "sync": directory.journal.sync_durations,
+            "sync": directory.syncer.durations,
             "checkpoint": directory.checkpointer.durations,
             "load": layers.core.loader.durations,
             "take": layers.clients.consumers.take_durations,

@@ -106,7 +106,7 @@ def _make_consumer_parts(
         searches=SearchParts(monitor, areas.dispatch_area, areas.loads, core.loader, redelivery_layer.due),
         settlements=Settlements(
             monitor=monitor,
-            message_store=directory.message_store,
+            checkpointer=directory.checkpointer,
             cleanup=directory.cleanup,
             dispatch_area=areas.dispatch_area,
             deadlines=redelivery_layer.deadlines,
@@ -133,6 +133,7 @@ def _make_sender_parts(
     return SenderParts(
         monitor=monitor,
         message_store=message_store,
+        checkpointer=directory.checkpointer,
         publisher=core.publisher,
         thread_confirmer=core.confirmer,
         destinations=destinations,
@@ -142,6 +143,7 @@ def _make_sender_parts(
         full_policy=FullPolicy(
             monitor=monitor,
             message_store=message_store,
+            checkpointer=directory.checkpointer,
             epoch=directory.journal.epoch,
             publisher=core.publisher,
             queues=destinations.dead_letter_queues,

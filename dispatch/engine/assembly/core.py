@@ -64,11 +64,11 @@ def make_core(
     publisher = _make_publisher(foundation, store_layer, areas)
     confirmer = ThreadConfirmer(
         monitor,
-        directory.message_store,
         directory.journal,
-        directory.index.checkpoint_need,
+        directory.syncer,
+        directory.checkpointer,
         publisher,
-        partial(foundation.background_requests.leave_checkpoint, directory.message_store),
+        partial(foundation.background_requests.leave_checkpoint, directory.checkpointer),
     )
     transactions = _make_transactions(foundation, store_layer, areas, redelivery_layer, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, areas.target_lists, redelivery_layer.delayed)
@@ -192,16 +192,16 @@ def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: Ar
 
 def _make_publisher(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> Publisher:
     """Return the Publisher. With sync "always" each sync of the journal publishes what it made durable."""
-    journal = store_layer.directory.journal
+    directory = store_layer.directory
     publisher = Publisher(
         foundation.monitor,
-        journal,
+        directory.journal,
         areas.target_area,
         holder=foundation.budget.holder(holder_names.UNSYNCED),
         syncs_always=foundation.settings.sync == "always",
     )
     if publisher.syncs_always:
-        journal.tell_of_syncs(publisher.publish_synced)
+        directory.syncer.tell_of_syncs(publisher.publish_synced)
     return publisher
 
 
@@ -229,6 +229,7 @@ def _make_transactions(
         TransactionParts(
             monitor=foundation.monitor,
             message_store=directory.message_store,
+            checkpointer=directory.checkpointer,
             transaction_writer=directory.transaction_writer,
             branches=directory.branches,
             confirmer=confirmer,

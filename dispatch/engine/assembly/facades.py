@@ -22,7 +22,7 @@ def gather_forebay_parts(layers: Layers, resizing: Resizing, check: HealthCheck,
             directory.property_writer,
             core.confirmer,
         ),
-        message_store=directory.message_store,
+        checkpointer=directory.checkpointer,
         cleanup=directory.cleanup,
         resizing=resizing,
         check=check,
@@ -38,7 +38,7 @@ def gather_loop_parts(layers: Layers) -> LoopParts:
         publisher=core.publisher,
         thread_confirmer=core.confirmer,
         journal=directory.journal,
-        checkpoint_need=directory.index.checkpoint_need,
+        checkpoint_need=directory.checkpointer.need,
         loader=core.loader,
     )
 

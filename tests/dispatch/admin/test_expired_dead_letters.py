@@ -11,11 +11,11 @@ from simulated_bay import SimulatedBay
 from forebay import DestinationPolicy, Message
 from forebay.dispatch.admin.dead_letter_writer import BATCH_MESSAGES
 from forebay.dispatch.config.settings import Settings
+from forebay.store.checkpoint.checkpointer import Checkpointer
 from forebay.store.errors import SettingsError, StoreFull
 from forebay.store.format.message_properties import encode_properties
 from forebay.store.format.record import PROPERTIES_BYTES_MAX
 from forebay.store.format.times import encode_times
-from forebay.store.message_store import MessageStore
 from forebay.store.stored_message import StoredMessage
 
 
@@ -176,13 +176,13 @@ def test_what_went_before_the_store_was_full_counts_as_expired(monkeypatch: pyte
     orders.send_many(Message(b"%d" % n, expires_in=5) for n in range(2 * BATCH_MESSAGES))
     asked: list[int] = []
 
-    def room_for_one_batch(_: MessageStore, blocks: int) -> None:
+    def room_for_one_batch(_: Checkpointer, blocks: int) -> None:
         asked.append(blocks)
         if len(asked) > 1:
             raise StoreFull(1, 0, "store_limit")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MessageStore, "require_index_room", room_for_one_batch)
+        patch.setattr(Checkpointer, "require_index_room", room_for_one_batch)
         later(simulated, 6)
     assert simulated.queue("DLQ.orders").depth == orders.statistics().expired == BATCH_MESSAGES
     later(simulated, 6)

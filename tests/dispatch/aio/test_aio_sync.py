@@ -198,14 +198,14 @@ def test_the_loop_goes_on_while_the_disk_syncs(monkeypatch: pytest.MonkeyPatch) 
         bay = LoopBay(sync="always", workers=ThreadPoolExecutor(2))
         queue = await bay.aio.queue("orders")
         gate, threads = threading.Event(), set()
-        sync = bay.journal.sync
+        sync = bay.syncer.sync
 
         def gated(end: int | None = None) -> None:
             threads.add(threading.get_ident())
             assert gate.wait(60)
             sync(end)
 
-        monkeypatch.setattr(bay.journal, "sync", gated)
+        monkeypatch.setattr(bay.syncer, "sync", gated)
         sending = asyncio.create_task(queue.send(b"x"))
         await ticks(100)
         assert not sending.done()

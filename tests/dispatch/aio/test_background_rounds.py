@@ -26,7 +26,7 @@ async def opened(workers: Inline | None = None, *, is_held: bool = True, **field
     disk = SimulatedDisk(fills=True, in_background=True)
     bay = LoopBay(sync="always", disk=disk, workers=workers, **fields)
     bay.queue("orders")
-    bay.journal.sync()
+    bay.syncer.sync()
     queue = await bay.aio.queue("orders")
     disk.holds_background_syncs = is_held
     return bay, queue
@@ -158,8 +158,8 @@ def test_a_sync_at_a_standstill_confirms_and_publishes_what_waits_for_one_in_the
         consumer = await queue.subscribe()
         tasks = sends(queue)
         await ticks()
-        with bay.journal.sync_lock, bay.lock:
-            bay.journal.sync_at_standstill()
+        with bay.store.locks.sync, bay.lock:
+            bay.syncer.sync_at_standstill()
         await ticks()
         assert all(task.done() for task in tasks) and len(await consumer.take(TASKS)) == TASKS
 
@@ -174,7 +174,7 @@ def test_while_another_thread_syncs_a_worker_ends_the_round() -> None:
         tasks = sends(queue)
         await ticks()
         make(bay)
-        with bay.journal.sync_lock:
+        with bay.store.locks.sync:
             await ticks()
         assert len(workers.waiting) == 1 and not any(task.done() for task in tasks)
         workers.work()

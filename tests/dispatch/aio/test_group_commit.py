@@ -146,13 +146,13 @@ def test_where_the_disk_is_slower_a_sync_waits_for_all_who_were_woken(monkeypatc
         workers = ByHand()
         bay = LoopBay(sync="always", workers=workers)
         bay.queue()
-        sync = bay.journal.sync
+        sync = bay.syncer.sync
 
         def slow(end: int | None = None) -> None:
             bay.clock.advance(2.0 * TASKS)
             sync(end)
 
-        monkeypatch.setattr(bay.journal, "sync", slow)
+        monkeypatch.setattr(bay.syncer, "sync", slow)
         producers = Producers(bay, await bay.aio.queue("orders"))
         await ticks()
         for number in range(1, 6):
@@ -167,13 +167,13 @@ def test_where_the_disk_is_slower_a_sync_waits_for_all_who_were_woken(monkeypatc
 
 def time_syncs(bay: LoopBay, durations: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each sync take the next of these seconds, and drop it from the list."""
-    sync = bay.journal.sync
+    sync = bay.syncer.sync
 
     def timed(end: int | None = None) -> None:
         bay.clock.advance(durations.pop(0))
         sync(end)
 
-    monkeypatch.setattr(bay.journal, "sync", timed)
+    monkeypatch.setattr(bay.syncer, "sync", timed)
 
 
 @interpreted("replaces what compiled code has linked")
@@ -256,14 +256,14 @@ def test_the_worker_begins_the_next_sync_by_itself(monkeypatch: pytest.MonkeyPat
         bay.queue()
         queue = await bay.aio.queue("orders")
         begun, gate = threading.Semaphore(0), threading.Semaphore(0)
-        sync = bay.journal.sync
+        sync = bay.syncer.sync
 
         def gated(end: int | None = None) -> None:
             begun.release()
             assert gate.acquire(timeout=60)
             sync(end)
 
-        monkeypatch.setattr(bay.journal, "sync", gated)
+        monkeypatch.setattr(bay.syncer, "sync", gated)
         producers = Producers(bay, queue)
         # The second sync wakes one half, so the third is for that half, and the other half writes meanwhile: unless it
         # has written before the worker begins, as chance may have it, the worker goes on without being told.
@@ -290,7 +290,7 @@ def test_what_is_written_while_a_sync_is_under_way_is_not_published_by_it(monkey
         bay.queue()
         queue = await bay.aio.queue("orders")
         consumer = await queue.subscribe()
-        sync = bay.journal.sync
+        sync = bay.syncer.sync
         late = [queue.send(b"late")]
 
         def writes_late(end: int | None = None) -> None:
@@ -298,7 +298,7 @@ def test_what_is_written_while_a_sync_is_under_way_is_not_published_by_it(monkey
             while late:
                 late.pop().send(None)  # as a task does: it is written, and waits
 
-        monkeypatch.setattr(bay.journal, "sync", writes_late)
+        monkeypatch.setattr(bay.syncer, "sync", writes_late)
         sends = [asyncio.create_task(queue.send(b"%d" % number)) for number in range(3)]
         await ticks()
         workers.work()

@@ -617,9 +617,9 @@ def test_a_batch_is_synced_once_where_its_ack_is_in_the_journal_and_never_where_
         others = bay.lane(bay.queue_state("other"), 4).destination_lane
         with bay.lock:
             bay.store.message_store.add(others, 0, b"", b"of a call that has not synced yet")
-        before = bay.journal.sync_durations.count
+        before = bay.syncer.durations.count
         consumer.ack(held)
-        assert bay.journal.sync_durations.count == before + syncs
+        assert bay.syncer.durations.count == before + syncs
 
 
 @interpreted("counts calls of Python functions")

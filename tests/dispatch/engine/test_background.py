@@ -141,7 +141,7 @@ def test_a_task_that_outlives_the_close_of_its_store_ends_without_a_word(
     def checkpoint_late() -> NoReturn:
         has_begun.set()
         assert may_go_on.wait(30.0)
-        store.message_store.checkpoint()
+        store.checkpointer.checkpoint()
         raise AssertionError("the store is closed")
 
     inside(bay).guard_with(MemoryGuard(checkpoint_late, lambda: None))

@@ -34,7 +34,7 @@ def steps_until(bay: SimulatedBay, name: str, monkeypatch: pytest.MonkeyPatch, *
 @pytest.mark.parametrize("seconds", [5, 9])
 def test_checkpoint_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(checkpoint_interval_seconds=seconds, cleanup_interval_seconds=3600)
-    called = steps_until(bay, "checkpoint", monkeypatch, owner=bay.store.message_store)
+    called = steps_until(bay, "checkpoint", monkeypatch, owner=bay.store.checkpointer)
     assert called == list(range(seconds, 31, seconds))
 
 
@@ -51,7 +51,7 @@ def test_cleanup_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyP
 def test_sync_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"checkpoint_interval_seconds": 3600, "cleanup_interval_seconds": 3600}
     bay = SimulatedBay(sync="interval", sync_interval_seconds=seconds, **fields)
-    called = steps_until(bay, "sync", monkeypatch, owner=bay.journal)
+    called = steps_until(bay, "sync", monkeypatch, owner=bay.syncer)
     assert called == list(range(seconds, 31, seconds))
 
 

@@ -20,7 +20,7 @@ CALLS: dict[str, Callable[[Forebay], object]] = {
     "cleanup": lambda bay: bay.cleanup(),
     "resize": lambda bay: bay.resize("8MiB"),
     "relocation": lambda bay: inside(bay).relocation.step(),
-    "sync": lambda bay: inside(bay).journal.sync(),
+    "sync": lambda bay: inside(bay).syncer.sync(),
 }
 
 
@@ -33,9 +33,9 @@ def test_a_call_from_inside_a_later_lock_is_refused_while_another_thread_has_the
     bay.queue().send(b"x")
     bay.bay.checkpoint()
     bay.queue().send(b"y")
-    journal = inside(bay.bay).journal
-    held = bay.lock if inner == "state" else journal.sync_lock
-    first = journal.sync_lock if name == "sync" else bay.store.message_store.checkpoint_lock
+    locks = bay.store.locks
+    held = bay.lock if inner == "state" else locks.sync
+    first = locks.sync if name == "sync" else locks.checkpoint
     is_held, may_go = threading.Event(), threading.Event()
 
     def keep(lock: OwnedLock = first) -> None:

@@ -63,7 +63,7 @@ def test_a_step_is_refused_inside_each_lock_that_its_work_would_take() -> None:
     queue = bay.queue()
     queue.send(b"1")
     bay.clock.advance(60.0)
-    for lock in (bay.journal.sync_lock, bay.store.message_store.checkpoint_lock):
+    for lock in (bay.store.locks.sync, bay.store.locks.checkpoint):
         assert isinstance(within(lock, bay.bay.step), NestedCall)
     assert not bay.bay.statistics().failing, "a refused step is no failed background work"
     assert bay.bay.step() and not bay.bay.statistics().failing

@@ -125,14 +125,14 @@ def test_a_guard_that_cannot_look_keeps_no_sync_checkpoint_or_cleanup_from_comin
     bay = SimulatedBay(sync="interval", sync_interval_seconds=0.2, cleanup_interval_seconds=0.5)
     bay.guard_with(MemoryGuard(no_descriptor, lambda: None))
     queue, began = bay.queue(), bay.clock.time_ms() / 1000
-    before = bay.journal.sync_durations.count
+    before = bay.syncer.durations.count
     with queue.subscribe() as consumer:
         for _ in range(25):
             queue.send(b"x" * 1000)
             consumer.ack(consumer.take())
             bay.clock.advance(0.2)
             bay.bay.step()
-    assert bay.journal.sync_durations.count - before >= 25
+    assert bay.syncer.durations.count - before >= 25
     failing = bay.bay.statistics().failing
     assert list(failing) == ["memory guard"] and "Too many open files" in failing["memory guard"].problem
     assert failing["memory guard"].since >= began

@@ -604,14 +604,14 @@ def test_messages_that_are_not_synced_yet(monkeypatch: pytest.MonkeyPatch) -> No
     bay = SimulatedBay(sync="always")
     consumer = bay.queue().subscribe()
     seen: list[Said] = []
-    sync = bay.journal.sync
+    sync = bay.syncer.sync
 
     def look(end: int | None = None) -> None:
         if bay.unpublished:
             seen.extend((said(bay.bay.explain(consumer)), said(bay.bay.explain(bay.queue()))))
         sync(end)
 
-    monkeypatch.setattr(bay.journal, "sync", look)
+    monkeypatch.setattr(bay.syncer, "sync", look)
     bay.queue().send(b"x")
     assert seen == [[("sync", "journal", 1)]] * 2
 

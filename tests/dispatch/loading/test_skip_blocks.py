@@ -249,7 +249,7 @@ def test_a_scan_that_outlives_the_store_leaves_its_closed_index_alone(
     assert store.index.fingerprints.is_stale
     lane.make_survey_room()
     with pytest.raises(Closed):
-        store.message_store.checkpoint()
+        store.checkpointer.checkpoint()
     monkeypatch.undo()
     with forebay.open(tmp_path, background=False) as bay:
         assert not bay.recovery.index_rebuilt
@@ -347,7 +347,7 @@ def test_after_a_power_cut_no_fingerprint_speaks_of_messages_that_were_lost() ->
         send(simulated.queue(), range(3 * BLOCK_MESSAGES))
         assert found(simulated.queue(), "region = 'de'") == []
         if seed % 2:
-            inside(simulated.bay).store.message_store.checkpoint()
+            inside(simulated.bay).store.checkpointer.checkpoint()
         simulated.power_cut(Random(seed), PowerCut.SYNCED)
         queue = simulated.queue()
         depth = queue.depth

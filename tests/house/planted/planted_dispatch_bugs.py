@@ -93,7 +93,7 @@ DISPATCH_BUGS = (
     Bug(
         "a confirmed call is not synced",
         "ThreadConfirmer.confirm",
-        "self._journal.sync(journal_end)",
+        "self._syncer.sync(journal_end)",
         "True",
         CRASHES,
     ),

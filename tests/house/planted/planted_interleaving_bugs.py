@@ -73,12 +73,12 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "a resize takes two locks in the other order",
-        "IndexFit.step",
-        "with self._message_store.checkpoint_lock: ...",
-        "with self._monitor.lock:\n"
-        "    self._message_store.checkpoint_lock.acquire()\n"
+        "Checkpointer.between_checkpoints",
+        "with self._checkpoint_lock: ...",
+        "with self._state_lock:\n"
+        "    self._checkpoint_lock.acquire()\n"
         "try: ...\n"
-        "finally: self._message_store.checkpoint_lock.release()",
+        "finally: self._checkpoint_lock.release()",
         AT_LOCKS,
     ),
     Bug(

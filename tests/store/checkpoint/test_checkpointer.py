@@ -21,7 +21,7 @@ def test_checkpoint_without_news_writes_nothing(metadata: WatchedIndex, opened: 
     opened.add(b"body")
     commits = metadata.commits
     for _ in range(3):
-        assert opened.store.message_store.checkpoint()
+        assert opened.store.checkpointer.checkpoint()
     assert metadata.commits == commits + 1
 
 
@@ -39,7 +39,7 @@ def test_index_never_runs_ahead_of_the_synced_journal(
     metadata.before_commit = look
     for _ in range(5):
         fill_data_logs(opened, 1)
-        opened.store.message_store.checkpoint()
+        opened.store.checkpointer.checkpoint()
     opened.store.close()
     assert len(positions) == 6 and positions == sorted(positions)
 
@@ -55,12 +55,12 @@ def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
     for _ in range(3):
         opened.add(b"body")
         opened.remove(0, 1)
-        assert not opened.store.message_store.checkpoint()
+        assert not opened.store.checkpointer.checkpoint()
         opened.check()
     assert opened.store.cleanup.run().deleted == ()
     expected = opened.pending()
     metadata.before_commit = lambda position: None
-    assert opened.store.message_store.checkpoint()
+    assert opened.store.checkpointer.checkpoint()
     again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
     assert again.pending() == expected and again.report.replayed_records == 0
 
@@ -74,10 +74,10 @@ def test_call_that_needs_a_checkpoint_says_whether_space_or_a_file_descriptor_is
 
     def call() -> None:
         if not is_at_standstill:
-            store.message_store.require_index_room(1 << 20)
+            store.checkpointer.require_index_room(1 << 20)
             return
-        with store.message_store.checkpoint_lock, store.journal.sync_lock, opened.lock:
-            store.message_store.make_index_room(store.journal.end, store.journal.next_log_sequence)
+        with store.locks.checkpoint, store.locks.sync, opened.lock:
+            store.checkpointer.make_index_room(store.journal.end, store.journal.next_log_sequence)
 
     for problem in (MetadataUnopened, MetadataFull, MetadataUnopened):
 
@@ -92,7 +92,7 @@ def test_call_that_needs_a_checkpoint_says_whether_space_or_a_file_descriptor_is
         else:
             assert type(caught.value) is StoreFull and "free disk space" in str(caught.value)
     metadata.before_commit = lambda position: None
-    assert store.message_store.checkpoint()
+    assert store.checkpointer.checkpoint()
     opened.check()
 
 
@@ -109,7 +109,7 @@ def test_damaged_index_that_cannot_be_removed_fails_the_store(
     monkeypatch.setattr(metadata, "clear", read_only)
     opened.add(b"body")
     with pytest.raises(StoreFailed, match="the index on disk is damaged"):
-        opened.store.message_store.checkpoint()
+        opened.store.checkpointer.checkpoint()
     with pytest.raises(StoreFailed, match="the index on disk is damaged"):
         opened.add(b"more")
 
@@ -117,35 +117,35 @@ def test_damaged_index_that_cannot_be_removed_fails_the_store(
 def test_checkpoint_is_urgent_when_replay_would_grow_too_long(disk: SimulatedDisk, metadata: WatchedIndex) -> None:
     opened = OpenStore(disk, metadata, max_checkpoint_adds=100)
     for _ in range(200):
-        assert not opened.store.message_store.is_checkpoint_urgent
+        assert not opened.store.checkpointer.is_urgent
         opened.add(b"body")
-    assert opened.store.message_store.is_checkpoint_urgent
-    opened.store.message_store.checkpoint()
-    assert not opened.store.message_store.is_checkpoint_urgent
+    assert opened.store.checkpointer.is_urgent
+    opened.store.checkpointer.checkpoint()
+    assert not opened.store.checkpointer.is_urgent
 
 
 def test_idle_store_attests_once_how_far_it_is_durable(
     disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore
 ) -> None:
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     while opened.store.attestation.write():
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
     opened.add(b"body")
     assert not opened.store.attestation.write(), "nothing more is durable"
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     durable = opened.store.journal.durable_end
     assert opened.store.attestation.write()
     _, records = walked(disk, 1)
     assert (records[-1].header.kind, records[-1].header.durable) == (ATTEST, durable)
     for _ in range(3):
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         assert not opened.store.attestation.write()
     opened.add(b"body")
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     commits, end = metadata.commits, opened.store.journal.end
     for _ in range(3):
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         opened.store.attestation.write()
-        opened.store.message_store.checkpoint()
+        opened.store.checkpointer.checkpoint()
     assert opened.store.journal.end == end + 32, "an idle store grows"
     assert metadata.commits == commits, "an attest record alone is no reason for a checkpoint"

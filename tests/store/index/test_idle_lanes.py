@@ -48,13 +48,13 @@ def test_a_lane_that_is_asked_for_again_before_the_checkpoint_stays(opened: Open
     """Its rows are deleted all the same, and those of what came since are stored."""
     index, lane = opened.store.index, opened.lane()
     opened.add(b"x", b"y")
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     opened.remove(0, 1)
     index.shrink_to_row(lane.number)
     assert lane.number in index.lanes and index.has_leaving_lanes
     assert opened.lane() is lane and not index.has_leaving_lanes
     opened.add(b"z")
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     assert index.lanes == {lane.number: lane} and opened.bodies() == [b"z"]
     opened.check()
     again = OpenStore(opened.disk.crash_process(), opened.metadata)

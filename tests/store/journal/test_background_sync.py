@@ -6,12 +6,12 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from journals import all_bodies, append_one, journal_on, power_cut
+from journals import all_bodies, append_one, journal_on, power_cut, syncer_of
 from simulated_disk import SimulatedDisk
 from simulated_sync import SimulatedSync
 
 from forebay import StoreFailed
-from forebay.store.journal.journal import Journal
+from forebay.store.journal.journal_syncer import JournalSyncer
 
 
 class Played:
@@ -21,9 +21,10 @@ class Played:
         self.disk = SimulatedDisk(fills=True, in_background=True)
         self.disk.holds_background_syncs = True
         self.journal = journal_on(self.disk, max_file_bytes=1 << 17)
+        self.syncer = syncer_of(self.journal, self.disk)
         self.told: list[int] = []
-        self.journal.tell_of_syncs(lambda: self.told.append(self.journal.durable_end))
-        self.journal.sync()  # the name of the first data log
+        self.syncer.tell_of_syncs(lambda: self.told.append(self.journal.durable_end))
+        self.syncer.sync()  # the name of the first data log
         self.told.clear()
         self._sequence = 0
 
@@ -33,7 +34,7 @@ class Played:
         return self.journal.end
 
     def begin(self) -> bool:
-        return self.journal.begin_sync(self.journal.end, None) is not None
+        return self.syncer.begin_sync(self.journal.end, None) is not None
 
     def make(self) -> None:
         self.disk.background_syncs[0].make()
@@ -50,13 +51,13 @@ def played() -> Played:
 
 def test_what_was_appended_before_a_sync_in_the_background_is_durable_when_it_has_ended(played: Played) -> None:
     durable_end, end = played.journal.durable_end, played.send(b"before")
-    assert played.begin() and not played.journal.try_end_sync()
+    assert played.begin() and not played.syncer.try_end_sync()
     assert played.journal.durable_end == durable_end and played.told == []
     played.make()
     assert played.journal.durable_end == durable_end, "nobody has ended it"
-    assert played.journal.try_end_sync()
+    assert played.syncer.try_end_sync()
     assert played.journal.durable_end == end and played.told == [end] and played.durable_bodies == [b"before"]
-    assert not played.journal.sync(end), "it is durable"
+    assert not played.syncer.sync(end), "it is durable"
 
 
 def test_what_is_appended_during_a_sync_in_the_background_is_not_durable_by_it(played: Played) -> None:
@@ -64,10 +65,10 @@ def test_what_is_appended_during_a_sync_in_the_background_is_not_durable_by_it(p
     assert played.begin()
     played.send(b"during")
     played.make()
-    assert played.journal.try_end_sync() and played.journal.durable_end == end
+    assert played.syncer.try_end_sync() and played.journal.durable_end == end
     assert played.begin()
     played.make()
-    assert played.journal.try_end_sync() and played.journal.durable_end == played.journal.end
+    assert played.syncer.try_end_sync() and played.journal.durable_end == played.journal.end
 
 
 def test_there_is_one_sync_in_the_background_at_a_time(played: Played) -> None:
@@ -79,15 +80,15 @@ def test_there_is_one_sync_in_the_background_at_a_time(played: Played) -> None:
 
 def test_what_is_durable_needs_no_sync_in_the_background(played: Played) -> None:
     end = played.send(b"x")
-    played.journal.sync()
-    assert played.journal.begin_sync(end, None) is None
+    played.syncer.sync()
+    assert played.syncer.begin_sync(end, None) is None
 
 
 def test_a_new_data_log_is_not_synced_in_the_background_because_its_name_must_be(played: Played) -> None:
     played.journal.roll()
     played.send(b"x")
     assert not played.begin()
-    played.journal.sync()
+    played.syncer.sync()
     assert played.durable_bodies == [b"x"]
 
 
@@ -97,34 +98,34 @@ def test_a_data_log_that_ends_during_a_sync_in_the_background_is_synced_again(pl
     played.journal.roll()
     played.send(b"in the next one")
     played.make()
-    assert played.journal.try_end_sync() and played.journal.durable_end == end
+    assert played.syncer.try_end_sync() and played.journal.durable_end == end
     assert not played.begin()
-    played.journal.sync()
+    played.syncer.sync()
     assert played.durable_bodies == [b"before", b"in the next one"]
 
 
-SYNCS: dict[str, Callable[[Journal], object]] = {
-    "sync": lambda journal: journal.sync(),
-    "sync_at_standstill": lambda journal: journal.sync_at_standstill(),
+SYNCS: dict[str, Callable[[JournalSyncer], object]] = {
+    "sync": lambda syncer: syncer.sync(),
+    "sync_at_standstill": lambda syncer: syncer.sync_at_standstill(),
 }
 
 
 @pytest.mark.parametrize("sync", SYNCS.values(), ids=SYNCS)
 def test_another_sync_waits_for_that_in_the_background_and_ends_it(
-    played: Played, sync: Callable[[Journal], object]
+    played: Played, sync: Callable[[JournalSyncer], object]
 ) -> None:
     played.send(b"before")
     assert played.begin()
     played.send(b"behind")
-    sync(played.journal)
+    sync(played.syncer)
     assert played.journal.durable_end == played.journal.end and played.durable_bodies == [b"before", b"behind"]
     told = len(played.told)
-    assert not played.journal.try_end_sync() and len(played.told) == told, "another thread has ended it"
+    assert not played.syncer.try_end_sync() and len(played.told) == told, "another thread has ended it"
 
 
 @pytest.mark.parametrize("sync", SYNCS.values(), ids=SYNCS)
 def test_an_error_of_a_sync_in_the_background_stops_the_journal_though_a_later_sync_would_succeed(
-    played: Played, sync: Callable[[Journal], object]
+    played: Played, sync: Callable[[JournalSyncer], object]
 ) -> None:
     durable_end = played.journal.durable_end
     played.send(b"lost")
@@ -132,7 +133,7 @@ def test_an_error_of_a_sync_in_the_background_stops_the_journal_though_a_later_s
     assert played.begin()
     for _ in range(2):
         with pytest.raises(StoreFailed, match="a journal sync failed"):
-            sync(played.journal)
+            sync(played.syncer)
     assert played.journal.durable_end == durable_end and played.told == []
 
 
@@ -144,9 +145,9 @@ def test_an_error_of_a_sync_in_the_background_stops_the_journal_when_it_is_ended
     played.make()
     for _ in range(2):
         with pytest.raises(StoreFailed, match="a journal sync failed"):
-            played.journal.try_end_sync()
+            played.syncer.try_end_sync()
     with pytest.raises(StoreFailed):
-        played.journal.sync()
+        played.syncer.sync()
     with pytest.raises(StoreFailed):
         played.send(b"more")
     assert played.journal.durable_end == durable_end and played.told == []
@@ -155,10 +156,10 @@ def test_an_error_of_a_sync_in_the_background_stops_the_journal_when_it_is_ended
 def test_a_disk_that_takes_no_sync_in_the_background_is_not_asked_again(played: Played) -> None:
     played.send(b"x")
     played.disk.refuses_background_syncs = True
-    assert not played.begin() and not played.journal.background_syncs.is_possible
+    assert not played.begin() and not played.syncer.syncs_in_background
     played.disk.refuses_background_syncs = False
     assert not played.begin()
-    played.journal.sync()
+    played.syncer.sync()
     assert played.durable_bodies == [b"x"]
 
 
@@ -173,23 +174,23 @@ def test_an_interruption_that_may_hide_an_error_of_a_sync_closes_the_journal(
     with pytest.raises(KeyboardInterrupt):
         played.begin()
     with pytest.raises(StoreFailed, match="KeyboardInterrupt broke into"):
-        played.journal.sync()
+        played.syncer.sync()
 
 
 def test_a_sync_that_the_one_in_the_background_covers_makes_no_other_one(played: Played) -> None:
     end = played.send(b"x")
     assert played.begin()
     syncs = played.disk.calls["sync"]
-    assert played.journal.sync(end) and played.told == [end]
+    assert played.syncer.sync(end) and played.told == [end]
     assert played.disk.calls["sync"] == syncs + 1
 
 
 def test_a_sync_in_the_background_is_left_alone_while_another_thread_syncs(played: Played) -> None:
     played.send(b"x")
-    with played.journal.sync_lock:
+    with played.journal.locks.sync:
         assert not played.begin()
     assert played.begin()
     played.make()
-    with played.journal.sync_lock:
-        assert not played.journal.try_end_sync()
-    assert played.journal.try_end_sync()
+    with played.journal.locks.sync:
+        assert not played.syncer.try_end_sync()
+    assert played.syncer.try_end_sync()

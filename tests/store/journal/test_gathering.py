@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from journals import all_bodies, append_one, journal_on, power_cut
+from journals import all_bodies, append_one, journal_on, power_cut, syncer_of
 from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.disk import File
@@ -16,6 +16,7 @@ from forebay.store.errors import StoreFailed, StoreFull
 from forebay.store.format.contents import Contents
 from forebay.store.format.record import ATTEST
 from forebay.store.journal.journal import GATHERED_BYTES_MAX, Journal
+from forebay.store.journal.journal_syncer import JournalSyncer
 
 FILE_BYTES = 1 << 17
 
@@ -30,10 +31,15 @@ def journal(disk: SimulatedDisk) -> Journal:
     return gathering_on(disk)
 
 
+@pytest.fixture
+def syncer(disk: SimulatedDisk, journal: Journal) -> JournalSyncer:
+    return syncer_of(journal, disk)
+
+
 def gathering_on(disk: SimulatedDisk) -> Journal:
     """Return a journal in which every message waits for a sync."""
     journal = journal_on(disk, max_file_bytes=FILE_BYTES)
-    journal.tell_of_syncs(lambda: None)
+    journal.gather_messages()
     return journal
 
 
@@ -41,19 +47,23 @@ def send(journal: Journal, body: bytes) -> int:
     return append_one(journal, 4, 1, 0, 5, b"", body)
 
 
-def test_messages_that_wait_for_a_sync_are_one_write(disk: SimulatedDisk, journal: Journal) -> None:
+def test_messages_that_wait_for_a_sync_are_one_write(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
+) -> None:
     writes = disk.calls["write"]
     for body in (b"one", b"two", b"three"):
         send(journal, body)
     assert disk.calls["write"] == writes and all_bodies(disk) == []
-    journal.sync()
+    syncer.sync()
     assert disk.calls["write"] == writes + 1
     assert all_bodies(power_cut(disk)) == [b"one", b"two", b"three"]
 
 
-def test_a_sync_at_a_standstill_makes_them_durable(disk: SimulatedDisk, journal: Journal) -> None:
+def test_a_sync_at_a_standstill_makes_them_durable(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
+) -> None:
     send(journal, b"one")
-    journal.sync_at_standstill()
+    syncer.sync_at_standstill()
     assert all_bodies(power_cut(disk)) == [b"one"] and journal.durable_end == journal.end
 
 
@@ -76,40 +86,42 @@ def test_whatever_else_is_appended_or_read_comes_behind_them(
     assert all_bodies(disk.crash_process())[0] == b"one"
 
 
-def test_more_than_a_small_write_does_not_wait(disk: SimulatedDisk, journal: Journal) -> None:
+def test_more_than_a_small_write_does_not_wait(disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer) -> None:
     bodies = [bytes([number]) * 1000 for number in range(2 * GATHERED_BYTES_MAX // 1000)]
     for body in bodies:
         send(journal, body)
     written = all_bodies(disk)
     assert bodies[: len(written)] == written and len(bodies) - len(written) <= GATHERED_BYTES_MAX // 1000
-    journal.sync()
+    syncer.sync()
     assert all_bodies(power_cut(disk)) == bodies
 
 
 def test_a_full_disk_that_refuses_the_next_data_log_leaves_no_hole_before_them(
-    disk: SimulatedDisk, journal: Journal
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
 ) -> None:
     """A refused write puts the file where the journal ends, so they are written before that."""
     while journal.offset < FILE_BYTES - 20_000:
         send(journal, b"x" * 1000)
-    journal.sync()
+    syncer.sync()
     confirmed = all_bodies(power_cut(disk))
     send(journal, b"one")
     disk.capacity_bytes -= disk.free_bytes()
     with pytest.raises(StoreFull):
         send(journal, b"x" * 30_000)
     send(journal, b"two")
-    journal.sync()
+    syncer.sync()
     assert journal.durable_end == journal.end and all_bodies(power_cut(disk)) == [*confirmed, b"one", b"two"]
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_a_write_of_them_that_fails_ends_the_journal(disk: SimulatedDisk, journal: Journal, error: int) -> None:
+def test_a_write_of_them_that_fails_ends_the_journal(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer, error: int
+) -> None:
     """Each has a place behind which others count on it."""
     send(journal, b"one")
     disk.fail("write", 1, error)
     with pytest.raises(StoreFailed):
-        journal.sync()
+        syncer.sync()
     with pytest.raises(StoreFailed):
         send(journal, b"two")
     assert not journal.durable_end and all_bodies(disk.crash_process()) == []
@@ -135,7 +147,7 @@ def test_a_file_that_says_nothing_of_its_space_gets_each_message_at_once() -> No
 
 
 def test_where_filling_ends_because_the_disk_is_full_a_message_is_refused_and_the_store_goes_on(
-    disk: SimulatedDisk, journal: Journal
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
 ) -> None:
     disk.filled_bytes = 20_000
     disk.fail("write", 2, errno.ENOSPC)  # the first write is of what is gathered, in filled space
@@ -145,14 +157,14 @@ def test_where_filling_ends_because_the_disk_is_full_a_message_is_refused_and_th
             send(journal, b"x" * 1000)
             sent += 1
     assert journal.offset > disk.filled_bytes - 1100
-    journal.sync()
+    syncer.sync()
     assert journal.durable_end == journal.end and len(all_bodies(power_cut(disk))) == sent
     send(journal, b"y" * 1000)
     assert all_bodies(disk)[sent:] == [b"y" * 1000], "what has no filled space is written at once"
 
 
 def test_behind_a_message_that_was_written_at_once_messages_are_gathered_in_what_is_filled_now(
-    disk: SimulatedDisk, journal: Journal
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
 ) -> None:
     disk.filled_bytes = 20_000
     while journal.offset < disk.filled_bytes:
@@ -162,7 +174,7 @@ def test_behind_a_message_that_was_written_at_once_messages_are_gathered_in_what
     for body in (b"one", b"two"):
         send(journal, body)
     assert len(all_bodies(disk)) == written
-    journal.sync()
+    syncer.sync()
     assert all_bodies(power_cut(disk))[written:] == [b"one", b"two"]
 
 

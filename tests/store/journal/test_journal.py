@@ -19,6 +19,7 @@ from journals import (
     data_logs,
     journal_on,
     power_cut,
+    syncer_of,
     walked,
 )
 from simulated_disk import SimulatedDisk
@@ -46,6 +47,7 @@ from forebay.store.format.record import (
 from forebay.store.journal import fullness as fullness_module
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.journal.journal import Journal
+from forebay.store.journal.journal_syncer import JournalSyncer
 from forebay.store.numbering import OFFSET_BITS, location_text
 
 FIRST_BYTES = DATA_LOG_HEADER_BYTES + HEADER_BYTES + len(FIRST_RECORD[2])
@@ -61,6 +63,11 @@ def disk() -> SimulatedDisk:
 @pytest.fixture
 def journal(disk: SimulatedDisk) -> Journal:
     return journal_on(disk, max_file_bytes=FILE_BYTES)
+
+
+@pytest.fixture
+def syncer(disk: SimulatedDisk, journal: Journal) -> JournalSyncer:
+    return syncer_of(journal, disk)
 
 
 def send(journal: Journal, body: bytes = b"body") -> int:
@@ -238,53 +245,59 @@ def test_random_appends_are_all_found_again(seed: int) -> None:
 # Syncing.
 
 
-def test_power_cut_takes_nothing_that_was_synced(disk: SimulatedDisk, journal: Journal) -> None:
+def test_power_cut_takes_nothing_that_was_synced(disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer) -> None:
     bodies: list[bytes] = []
     for n in range(8):
         for body in (b"%d" % n * 700, b"%d" % n * 700):
             send(journal, body)
             bodies.append(body)
-        journal.sync()
+        syncer.sync()
         assert journal.durable_end == journal.end
         assert all_bodies(power_cut(disk)) == bodies
     assert len(data_logs(disk)) > 3
 
 
-def test_power_cut_may_take_all_that_was_not_synced(disk: SimulatedDisk, journal: Journal) -> None:
-    journal.sync()
+def test_power_cut_may_take_all_that_was_not_synced(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
+) -> None:
+    syncer.sync()
     send(journal)
     assert all_bodies(power_cut(disk)) == []
 
 
-def test_one_sync_serves_all_that_was_appended_before(disk: SimulatedDisk, journal: Journal) -> None:
+def test_one_sync_serves_all_that_was_appended_before(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
+) -> None:
     positions = []
     for _ in range(10):
         send(journal)
         positions.append(journal.end)
     syncs = disk.calls["sync"]
     for position in positions[::-1]:
-        journal.sync(position)
-    assert disk.calls["sync"] == syncs + 1 and journal.sync_durations.count == 1
+        syncer.sync(position)
+    assert disk.calls["sync"] == syncs + 1 and syncer.durations.count == 1
 
 
-def test_sync_without_a_position_always_syncs(disk: SimulatedDisk, journal: Journal) -> None:
-    journal.sync()
+def test_sync_without_a_position_always_syncs(disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer) -> None:
+    syncer.sync()
     syncs = disk.calls["sync"]
-    journal.sync()
+    syncer.sync()
     assert disk.calls["sync"] == syncs + 1
 
 
-def test_directory_is_synced_once_for_a_new_data_log(disk: SimulatedDisk, journal: Journal) -> None:
+def test_directory_is_synced_once_for_a_new_data_log(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
+) -> None:
     calls = disk.calls["sync_directory"]
-    journal.sync()
+    syncer.sync()
     assert disk.calls["sync_directory"] == calls + 1
     send(journal)
-    journal.sync()
+    syncer.sync()
     assert disk.calls["sync_directory"] == calls + 1
 
 
 def test_durable_end_tells_what_was_appended_before_the_sync_and_not_during_it(
-    disk: SimulatedDisk, journal: Journal
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
 ) -> None:
     send(journal)
     end = journal.end
@@ -294,29 +307,33 @@ def test_durable_end_tells_what_was_appended_before_the_sync_and_not_during_it(
             send(journal)
 
     disk.on_call = append
-    journal.sync()
+    syncer.sync()
     assert journal.durable_end == end < journal.end
 
 
-def test_the_listener_hears_of_each_sync_under_the_lock_when_its_records_are_durable(journal: Journal) -> None:
+def test_the_listener_hears_of_each_sync_under_the_lock_when_its_records_are_durable(
+    journal: Journal, syncer: JournalSyncer
+) -> None:
     told: list[int] = []
 
     def listen() -> None:
         with pytest.raises(NestedCall):  # the lock is held
-            journal.sync()
+            syncer.sync()
         told.append(journal.durable_end)
 
-    journal.tell_of_syncs(listen)
+    syncer.tell_of_syncs(listen)
     ends = []
     for sequence in range(2):
         append_one(journal, 0, 1, sequence, 0, b"", b"body")
         ends.append(journal.end)
-        assert journal.sync(journal.end)
-        assert not journal.sync(journal.end)  # it was durable already
+        assert syncer.sync(journal.end)
+        assert not syncer.sync(journal.end)  # it was durable already
     assert told == ends
 
 
-def test_data_log_that_is_rolled_during_a_sync_is_synced_by_the_next(disk: SimulatedDisk, journal: Journal) -> None:
+def test_data_log_that_is_rolled_during_a_sync_is_synced_by_the_next(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
+) -> None:
     send(journal, b"before")
     end = journal.end
 
@@ -327,13 +344,13 @@ def test_data_log_that_is_rolled_during_a_sync_is_synced_by_the_next(disk: Simul
         send(journal, b"behind")
 
     disk.on_call = roll
-    journal.sync()
+    syncer.sync()
     assert journal.durable_end == end and journal.data_log == 2
-    journal.sync()
+    syncer.sync()
     assert all_bodies(power_cut(disk)) == [b"before", b"meanwhile", b"behind"]
 
 
-def test_concurrent_callers_share_one_sync(disk: SimulatedDisk, journal: Journal) -> None:
+def test_concurrent_callers_share_one_sync(disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer) -> None:
     entered, released = threading.Event(), threading.Event()
 
     def hold(call: str, name: str) -> None:
@@ -343,23 +360,25 @@ def test_concurrent_callers_share_one_sync(disk: SimulatedDisk, journal: Journal
 
     disk.on_call = hold
     send(journal)
-    threads = [threading.Thread(target=journal.sync, args=(journal.end,))]
+    threads = [threading.Thread(target=syncer.sync, args=(journal.end,))]
     threads[0].start()
     assert entered.wait(30)
     for _ in range(16):
         send(journal)
-        threads.append(threading.Thread(target=journal.sync, args=(journal.end,)))
+        threads.append(threading.Thread(target=syncer.sync, args=(journal.end,)))
     for thread in threads[1:]:
         thread.start()
     released.set()
     for thread in threads:
         thread.join(30)
-    assert journal.durable_end == journal.end and journal.sync_durations.count == 2
+    assert journal.durable_end == journal.end and syncer.durations.count == 2
 
 
-def test_records_say_what_was_durable_when_they_were_written(disk: SimulatedDisk, journal: Journal) -> None:
+def test_records_say_what_was_durable_when_they_were_written(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
+) -> None:
     send(journal)
-    journal.sync()
+    syncer.sync()
     durable = journal.durable_end
     for append in APPENDS.values():
         append(journal)
@@ -412,6 +431,7 @@ def test_remains_of_a_failed_write_are_never_taken_for_records(disk: SimulatedDi
 def test_traffic_resumes_when_there_is_space_again(disk: SimulatedDisk) -> None:
     disk.capacity_bytes = 3 * FILE_BYTES + 100
     journal = journal_on(disk, max_file_bytes=FILE_BYTES)
+    syncer = syncer_of(journal, disk)
     bodies: list[bytes] = []
 
     def send_until_full() -> None:
@@ -430,7 +450,7 @@ def test_traffic_resumes_when_there_is_space_again(disk: SimulatedDisk) -> None:
         disk.capacity_bytes += 2 * FILE_BYTES
     send(journal, b"at last")
     assert all_bodies(disk) == [*bodies, b"at last"] and journal.failure is None
-    journal.sync()
+    syncer.sync()
     assert all_bodies(power_cut(disk)) == [*bodies, b"at last"]
 
 
@@ -460,7 +480,7 @@ def test_failed_write_refuses_everything_until_the_store_is_opened_again(
     disk.cure()
     assert str(journal.failure) == str(caught.value)
     writes, syncs = disk.calls["write"], disk.calls["sync"]
-    for call in (*APPENDS.values(), Journal.sync, Journal.roll, Journal.seal):
+    for call in (*APPENDS.values(), lambda journal: syncer_of(journal, disk).sync(), Journal.roll, Journal.seal):
         with pytest.raises(StoreFailed) as again:
             call(journal)
         assert again.value is not caught.value and str(again.value) == str(caught.value)
@@ -470,42 +490,48 @@ def test_failed_write_refuses_everything_until_the_store_is_opened_again(
 
 
 @pytest.mark.parametrize("call", ["sync", "sync_directory"])
-def test_failed_sync_is_never_tried_again(disk: SimulatedDisk, journal: Journal, call: str) -> None:
+def test_failed_sync_is_never_tried_again(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer, call: str
+) -> None:
     send(journal)
     disk.fail(call, 1, errno.EIO)
     with pytest.raises(StoreFailed) as caught:
-        journal.sync()
+        syncer.sync()
     disk.cure()
     calls = disk.calls.copy()
     for _ in range(2):
         with pytest.raises(StoreFailed) as again:
-            journal.sync(journal.end)
+            syncer.sync(journal.end)
         assert again.value is not caught.value and str(again.value) == str(caught.value)
     with pytest.raises(StoreFailed):
         send(journal)
-    assert disk.calls == calls and journal.durable_end == 0 and journal.sync_durations.count == 0
+    assert disk.calls == calls and journal.durable_end == 0 and syncer.durations.count == 0
 
 
-def test_failed_sync_leaves_what_was_durable_before(disk: SimulatedDisk, journal: Journal) -> None:
+def test_failed_sync_leaves_what_was_durable_before(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
+) -> None:
     send(journal)
-    journal.sync()
+    syncer.sync()
     durable = journal.durable_end
     send(journal)
     disk.fail("sync", 1, errno.EIO)
     with pytest.raises(StoreFailed):
-        journal.sync()
+        syncer.sync()
     assert journal.durable_end == durable
-    journal.sync(durable)
+    syncer.sync(durable)
 
 
-def test_callers_that_wait_for_a_sync_that_fails_all_hear_of_it(disk: SimulatedDisk, journal: Journal) -> None:
+def test_callers_that_wait_for_a_sync_that_fails_all_hear_of_it(
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
+) -> None:
     send(journal)
     disk.fail("sync", 1, errno.EIO)
     heard: list[StoreFailed] = []
 
     def sync() -> None:
         try:
-            journal.sync(journal.end)
+            syncer.sync(journal.end)
         except StoreFailed as failure:
             heard.append(failure)
 
@@ -519,7 +545,7 @@ def test_callers_that_wait_for_a_sync_that_fails_all_hear_of_it(disk: SimulatedD
 
 
 def test_a_failed_journal_keeps_no_message_and_no_frame_of_those_it_refused(
-    disk: SimulatedDisk, journal: Journal
+    disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer
 ) -> None:
     body = bytes(5_000)
     references = sys.getrefcount(body)
@@ -530,7 +556,7 @@ def test_a_failed_journal_keeps_no_message_and_no_frame_of_those_it_refused(
     assert journal.failure is not None and journal.failure.__traceback__ is None
     assert sys.getrefcount(body) == references
     with pytest.raises(StoreFailed, match="a journal write failed") as later:
-        journal.sync()
+        syncer.sync()
     assert isinstance(later.value.__cause__, OSError) and later.value.__cause__.errno == errno.EIO
 
 
@@ -542,6 +568,7 @@ def test_failure_of_any_call_of_a_roll_takes_nothing_that_was_confirmed(error: i
     for nth in range(1, 30):
         disk = SimulatedDisk()
         journal = journal_on(disk, max_file_bytes=FILE_BYTES)
+        syncer = syncer_of(journal, disk)
         confirmed = [fill(journal, left_bytes=100)]
         calls = sum(disk.calls.values())
         disk.fail(None, nth, error, written_bytes=written)
@@ -558,7 +585,7 @@ def test_failure_of_any_call_of_a_roll_takes_nothing_that_was_confirmed(error: i
             journal.append_ack(4, 1, 0, 1)
             send(journal, b"y" * 300)
             confirmed.append(b"y" * 300)
-            journal.sync()
+            syncer.sync()
             assert all_bodies(power_cut(disk)) == confirmed, f"call {nth}"
     else:
         pytest.fail("the roll never ends")
@@ -588,9 +615,9 @@ def test_stopped_and_closed_journals_refuse(journal: Journal) -> None:
     journal.close()
 
 
-def test_removal_is_durable_on_return(disk: SimulatedDisk, journal: Journal) -> None:
+def test_removal_is_durable_on_return(disk: SimulatedDisk, journal: Journal, syncer: JournalSyncer) -> None:
     journal.roll()
-    journal.sync()
+    syncer.sync()
     journal.files.remove([1])
     assert data_logs(power_cut(disk)) == [2]
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 from compiled import interpreted
 from interrupting import interrupted
-from journals import append_one, data_log_header, data_logs, journal_on
+from journals import append_one, data_log_header, data_logs, journal_on, syncer_of
 from simulated_disk import SimulatedDisk, SimulatedFile
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
@@ -56,12 +56,13 @@ def test_a_record_above_the_size_of_a_data_log_gets_the_space_that_it_needs() ->
 def test_reader_reads_any_data_log_and_keeps_few_open() -> None:
     disk = SimulatedDisk()
     journal = journal_on(disk, max_file_bytes=200)
+    syncer = syncer_of(journal, disk)
     places = []
     for n in range(READERS_MAX + 20):
         offset = send(journal, b"%04d" % n)
         places.append((journal.data_log, offset))
     assert places[-1][0] > READERS_MAX
-    journal.sync()
+    syncer.sync()
     for n, (data_log, offset) in enumerate(places):
         file, salt = journal.open_data_logs.reader(data_log)
         assert salt == data_log_header(disk, data_log).salt
@@ -93,14 +94,16 @@ def test_the_newest_data_log_is_read_without_being_opened_again() -> None:
 
 
 def test_only_files_that_are_open_for_nothing_else_count_as_given_up() -> None:
-    journal = journal_on(SimulatedDisk())
+    disk = SimulatedDisk()
+    journal = journal_on(disk)
+    syncer = syncer_of(journal, disk)
     logs = journal.open_data_logs
     for _ in range(2):
         journal.roll()
     for data_log in (1, 2, 3):
         logs.reader(data_log)
     assert logs.give_up_readers() == 0, "a sync needs all three"
-    journal.sync()
+    syncer.sync()
     for data_log in (1, 2, 3):
         logs.reader(data_log)
     assert logs.give_up_readers() == 2
@@ -123,8 +126,9 @@ class WatchedDisk(SimulatedDisk):
 def test_a_data_log_without_a_header_does_not_stay_open(is_unreadable: bool) -> None:
     disk = WatchedDisk()
     journal = journal_on(disk)
+    syncer = syncer_of(journal, disk)
     journal.roll()
-    journal.sync()
+    syncer.sync()
     journal.open_data_logs.give_up_readers()
     if is_unreadable:
         disk.fail("read", 1, errno.EIO)

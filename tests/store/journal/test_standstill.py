@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from journals import all_bodies, append_one, journal_on, power_cut
+from journals import all_bodies, append_one, journal_on, power_cut, syncer_of
 from simulated_disk import SimulatedDisk
 
 from forebay import StoreFailed
@@ -16,14 +16,15 @@ from forebay.store.journal.reserve import DiskReserve
 def test_sync_at_standstill_makes_everything_durable() -> None:
     disk = SimulatedDisk()
     journal = journal_on(disk)
+    syncer = syncer_of(journal, disk)
     append_one(journal, 4, 7, 0, 0, b"", b"in an older data log")
     journal.roll()
     append_one(journal, 4, 7, 1, 0, b"", b"in the newest")
-    journal.sync_at_standstill()
+    syncer.sync_at_standstill()
     assert journal.durable_end == journal.end
     assert all_bodies(power_cut(disk)) == [b"in an older data log", b"in the newest"]
     calls = disk.calls["sync"], disk.calls["sync_directory"]
-    journal.sync_at_standstill()
+    syncer.sync_at_standstill()
     assert (disk.calls["sync"], disk.calls["sync_directory"]) == (calls[0] + 1, calls[1]), "the newest one alone"
 
 
@@ -31,13 +32,14 @@ def test_sync_at_standstill_makes_everything_durable() -> None:
 def test_sync_at_standstill_that_fails_stops_the_journal(call: str, nth: int) -> None:
     disk = SimulatedDisk()
     journal = journal_on(disk)
+    syncer = syncer_of(journal, disk)
     append_one(journal, 4, 7, 0, 0, b"", b"body")
     journal.roll()
     durable = journal.durable_end
     disk.fail(call, nth, errno.EIO)
     for _ in range(2):
         with pytest.raises(StoreFailed, match="sync failed"):
-            journal.sync_at_standstill()
+            syncer.sync_at_standstill()
     assert journal.durable_end == durable
 
 

@@ -214,7 +214,7 @@ def sent_and_synced(disk: SimulatedDisk, metadata: SimulatedMetadataStore, messa
     opened = OpenStore(disk, metadata)
     for n in range(messages):
         opened.add(b"message %d" % n)
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
     return opened
 
 
@@ -224,8 +224,8 @@ def test_mark_tells_of_every_sync_of_a_store() -> None:
     assert read_durable_end(disk) == opened.store.journal.end
     opened.add(b"not synced")
     assert read_durable_end(disk) < opened.store.journal.end
-    with opened.store.journal.sync_lock, opened.lock:
-        opened.store.journal.sync_at_standstill()
+    with opened.store.locks.sync, opened.lock:
+        opened.store.syncer.sync_at_standstill()
     assert read_durable_end(disk) == opened.store.journal.end
     opened.store.close()
     assert read_durable_end(disk) == opened.store.journal.end and read_shutdown_marker(disk) is not None
@@ -241,7 +241,7 @@ def test_store_goes_on_and_counts_where_its_mark_cannot_be_written() -> None:
 
     disk.on_call = refuse
     opened.add(b"more")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     assert opened.store.disk_use.statistics().unmarked_syncs == 1
     opened.store.close()
     disk.on_call = None
@@ -256,7 +256,7 @@ def test_journal_that_ends_before_its_mark_is_refused_in_words_and_opens_with_re
     ends = []
     for n in range(4):
         opened.add(b"message %d" % n)
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         ends.append(opened.store.journal.offset)
     image = disk.crash_process()
     image.open(data_log_name(1)).truncate(ends[1])
@@ -285,7 +285,7 @@ def test_data_log_that_is_gone_and_was_synced_is_refused() -> None:
     opened = OpenStore(disk, metadata)
     while opened.store.journal.data_log < 3:
         opened.add(bytes(500))
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     image = disk.crash_process()
     image.remove(data_log_name(3))
     with pytest.raises(JournalCorrupt) as caught:
@@ -304,7 +304,7 @@ def test_directory_or_link_in_the_place_of_the_mark_stops_no_store() -> None:
     image.make_directory(SYNC_MARK)
     again = OpenStore(image, SimulatedMetadataStore())
     again.add(b"more")
-    again.store.journal.sync()
+    again.store.syncer.sync()
     assert len(again.bodies()) == 3 and again.store.disk_use.statistics().unmarked_syncs > 0
     again.store.close()
 
@@ -317,7 +317,7 @@ def killed_store() -> tuple[SimulatedDisk, int, int]:
     opened = sent_and_synced(SimulatedDisk(), SimulatedMetadataStore(), 3)
     begin = opened.store.journal.offset
     opened.add(b"the last")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     return opened.disk.crash_process(), begin, opened.store.journal.offset  # type: ignore[attr-defined]
 
 

@@ -114,7 +114,7 @@ def test_moved_message_that_was_acknowledged_stays_gone_while_its_first_data_log
     opened.remove(kept[0])
     moved = opened.add(BODY)
     copy = begin_data_log(opened)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     relocate(opened, original)
     ack = begin_data_log(opened)
     opened.remove(moved)
@@ -142,11 +142,11 @@ def test_message_that_moved_twice_is_where_the_last_copy_lies_though_the_first_c
     opened.remove(kept[0])
     moved = [opened.add(BODY, BODY + b"1"), opened.add(b"single")]
     first_copy = begin_data_log(opened)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     relocate(opened, original)
     begin_data_log(opened)
     name_survivors(opened, original)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     begin_data_log(opened)
     relocate(opened, first_copy)
     begin_data_log(opened)
@@ -193,7 +193,7 @@ def test_copies_keep_sequence_timestamp_headers_and_priority() -> None:
         opened.remove(3, 5, lane)
         opened.remove(8, lane=lane)
     before = [opened.pending(lane) for lane in lanes]
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     relocate(opened, 1)
     assert opened.store.cleanup.delete_data_logs().deleted == (1,)
     assert [opened.pending(lane) for lane in lanes] == before
@@ -214,7 +214,7 @@ def test_neighbours_share_a_slice_while_their_timestamp_is_the_same_and_within_a
     begin_data_log(opened)
     opened.remove(120)
     before = opened.pending()
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     relocate(opened, 1)
     assert opened.store.cleanup.delete_data_logs().deleted == (1,)
     assert opened.pending() == before
@@ -229,7 +229,7 @@ def test_moved_messages_are_acknowledged_one_by_one() -> None:
     for n in range(8):
         opened.add(b"%d" % n)
     copies = begin_data_log(opened)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     relocate(opened, 1)
     assert opened.store.cleanup.delete_data_logs().deleted == (1,)
     for sequence in (0, 7, 3, 4):
@@ -245,7 +245,7 @@ def test_large_messages_move() -> None:
     for body in bodies:
         opened.add(body)
     begin_data_log(opened)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     originals = opened.store.cleanup.remover.sealed()
     for data_log in sorted(originals):
         relocate(opened, data_log)
@@ -324,18 +324,18 @@ def test_random_acks_leave_at_most_twice_what_is_live(
     for _ in range(messages // slice_messages):
         opened.add(*[random.randbytes(body_bytes) for _ in range(slice_messages)])
         if opened.store.index.is_filling:
-            opened.store.message_store.checkpoint()
+            opened.store.checkpointer.checkpoint()
     doomed = random.sample(range(messages), int(messages * share))
     for sequence in doomed:
         opened.remove(sequence)
         if opened.store.index.is_filling:
-            opened.store.message_store.checkpoint()
+            opened.store.checkpointer.checkpoint()
     begin_data_log(opened)
     opened.store.cleanup.run()
     assert sequences_of(opened, lane) == sorted(set(range(messages)) - set(doomed))
     assert_bounded(opened, disk)
     opened.check()
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     again = opened_on(disk.crash_process())
     assert_same_places(again, opened)
 
@@ -351,7 +351,7 @@ def test_survivors_record_names_what_is_live() -> None:
     opened.remove(2, 3)
     opened.remove(0, 4, lane=other)
     begin_data_log(opened)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     name_survivors(opened, data_log)
     ((_, found),) = [found for found in all_records(disk) if found[1].header.kind == SURVIVORS]
     named, ranges = decode_survivors(found.header, found.head)
@@ -371,7 +371,7 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
     for _ in range(10):
         opened.add(BODY)
     begin_data_log(opened)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
 
     def read_and_acknowledge(regions: list[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         found = read_regions(regions)
@@ -419,7 +419,7 @@ def test_relocation_gives_back_what_it_reserves_and_waits_where_there_is_no_memo
     with_stuck_messages(opened, 12)
     report = opened.store.cleanup.run()
     assert report.relocated_messages and holder.held_bytes == 0
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     relocate(opened, large)
     assert large not in opened.store.cleanup.delete_data_logs().deleted, (
         "the large message needs more than is guaranteed"

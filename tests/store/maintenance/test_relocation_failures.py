@@ -85,7 +85,7 @@ def test_full_disk_ends_a_round_without_loss_and_a_later_one_goes_on(caplog: pyt
     disk = SimulatedDisk()
     opened = opened_on(disk)
     stuck = with_stuck_messages(opened, 12)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     with opened.lock:
         room = opened.store.journal.fullness.capacity - opened.store.journal.offset
     while room > 3000:
@@ -93,7 +93,7 @@ def test_full_disk_ends_a_round_without_loss_and_a_later_one_goes_on(caplog: pyt
         room -= 1564
     full = disk.capacity_bytes
     disk.capacity_bytes = sum(len(content) for content in disk.image().values())
-    opened.store.cleanup.relocation.run(opened.store.message_store.checkpoint)
+    opened.store.cleanup.relocation.run(opened.store.checkpointer.checkpoint)
     emit_late()
     assert "relocation waits for space" in caplog.text
     assert sequences_of(opened) == stuck
@@ -112,15 +112,15 @@ def test_crowded_index_ends_a_step_and_a_checkpoint_lets_it_go_on() -> None:
     for lane in lanes:
         opened.add(b"stuck in " + str(lane.owner_number).encode(), lane=lane)
         if opened.store.index.is_crowded:
-            opened.store.message_store.checkpoint()
+            opened.store.checkpointer.checkpoint()
     fill_data_log(opened)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     before = [opened.bodies(lane) for lane in lanes]
     work = opened.store.cleanup.relocation
     done = 0
     for _ in steps(work, opened.lock, home, is_naming=False):
         opened.store.index._check()
-        opened.store.message_store.checkpoint()
+        opened.store.checkpointer.checkpoint()
         done += 1
     assert done > 2 and work.messages == 30
     assert [opened.bodies(lane) for lane in lanes] == before

@@ -35,8 +35,8 @@ def test_index_that_is_damaged_in_use_stops_the_store_and_is_rebuilt_by_the_next
         opened.add(*[b"x"] * 256)
         opened.add(*[b"x"] * 256)
         if opened.store.index.is_crowded:
-            opened.store.message_store.checkpoint()
-    opened.store.message_store.checkpoint()
+            opened.store.checkpointer.checkpoint()
+    opened.store.checkpointer.checkpoint()
     [cold, *_] = [number for number in range(40) if number not in lane.resident_blocks]
 
     def damaged(lane: int, block: int) -> bytes:
@@ -59,7 +59,7 @@ def test_index_of_another_form_is_rebuilt_when_a_replay_meets_it(
 ) -> None:
     opened = OpenStore(disk, metadata)
     first = opened.add(b"gone", b"here")
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     opened.remove(first)
     checkpoint = metadata.history[-1]
     assert checkpoint is not None
@@ -84,9 +84,9 @@ def test_checkpoint_that_the_index_refuses_is_postponed_or_stops_the_store(
 
     def checkpoint() -> bool:
         if not is_at_standstill:
-            return store.message_store.checkpoint()
-        with store.message_store.checkpoint_lock, store.journal.sync_lock, opened.lock:
-            store.message_store.make_index_room(store.journal.end, store.journal.next_log_sequence)
+            return store.checkpointer.checkpoint()
+        with store.locks.checkpoint, store.locks.sync, opened.lock:
+            store.checkpointer.make_index_room(store.journal.end, store.journal.next_log_sequence)
         return True
 
     metadata.commit = refused  # type: ignore[method-assign]

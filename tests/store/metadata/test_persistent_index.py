@@ -146,7 +146,7 @@ def test_where_the_index_is_full_messages_are_refused_and_acks_make_room() -> No
             store.add(*[b""] * 32)
             sent += 32
             if sent % 256 == 0:
-                store.store.message_store.checkpoint()
+                store.store.checkpointer.checkpoint()
     assert sent > 1024
     with pytest.raises(StoreFull):
         store.add(b"one")
@@ -155,7 +155,7 @@ def test_where_the_index_is_full_messages_are_refused_and_acks_make_room() -> No
     while rows.is_filling:
         for _ in range(100):
             store.remove(pending.pop(random.randrange(len(pending) // 2)))
-        assert store.store.message_store.checkpoint()
+        assert store.store.checkpointer.checkpoint()
         rows._check()
         store.check()
     store.add(b"one")
@@ -168,7 +168,7 @@ def test_a_backlog_that_needs_more_index_than_there_may_be_is_refused_at_open_an
     for n in range(4000):
         store.add(*[b""] * 32)
         if n % 500 == 0:
-            store.store.message_store.checkpoint()
+            store.store.checkpointer.checkpoint()
     store.store.close()
     with pytest.raises(StoreFailed, match="persistent_index=True"):
         small(disk.crash_process(), 4 << 10)
@@ -187,9 +187,9 @@ def test_a_backlog_of_which_only_the_rows_have_no_room_takes_acks_and_no_message
     with pytest.raises(StoreFull):
         again.add(b"one")
     with pytest.raises(StoreFull, match=r"persistent_index=False: .*, or raise memory_limit"):
-        again.store.message_store.require_index_room(1 << 20)
+        again.store.checkpointer.require_index_room(1 << 20)
     again.remove(0, 580 * 32)
-    assert again.store.message_store.checkpoint()
+    assert again.store.checkpointer.checkpoint()
     again.add(b"one")
     assert len(again.pending()) == 20 * 32
     rows._check()
@@ -225,8 +225,8 @@ def test_where_the_index_is_full_a_transaction_sends_no_more_either_and_commits_
                 messages = [Message(bytes(random.randrange(300)), priority=n % 10) for n in range(500)]
                 bay.queue("orders").send_many(messages, transaction=transaction)
             sent += 500
-    assert bay.queue("orders").depth == sent and inside(bay).store.message_store.checkpoint()
-    assert bay.queue("orders").purge() == sent and inside(bay).store.message_store.checkpoint()
+    assert bay.queue("orders").depth == sent and inside(bay).store.checkpointer.checkpoint()
+    assert bay.queue("orders").purge() == sent and inside(bay).store.checkpointer.checkpoint()
     with bay.transaction() as transaction:
         bay.queue("orders").send(b"again", transaction=transaction)
     assert bay.queue("orders").depth == 1

@@ -78,13 +78,13 @@ def filled(ending: str) -> Store:
         batch = [b"%d " % (first + n) + b"body of a message " * (1 + (first + n) % 9) for n in range(1 + first % 3)]
         assert opened.add(*batch, lane=lane) == first
         bodies.update(enumerate(batch, first))
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         if first % 4 == 3:
             opened.remove(first - 3, first - 2)
             gone |= {first - 3, first - 2}
-            opened.store.journal.sync()
+            opened.store.syncer.sync()
         if first % 40 == 20:
-            opened.store.message_store.checkpoint()
+            opened.store.checkpointer.checkpoint()
     if ending == IDLE:
         assert opened.store.attestation.write()
     if ending == CLOSED:
@@ -237,7 +237,7 @@ def life_with_power_cuts(power_cut: PowerCut, seed: int) -> list[tuple[Simulated
     for n in range(40):
         opened.add(b"%d " % n + bytes(random.randrange(400)))
         if random.random() < 0.5:
-            opened.store.journal.sync()
+            opened.store.syncer.sync()
             synced = n + 1
     disk.on_call = None
     return left
@@ -263,11 +263,11 @@ def test_store_whose_checkpoint_lies_inside_the_damage_opens_with_report() -> No
     opened.add(b"before")
     begin = opened.store.journal.offset
     opened.add(b"damaged 1")
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     opened.add(b"damaged 2")
     end = opened.store.journal.offset
     opened.add(b"behind")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     image = disk.crash_process()
     image.zero(data_log_name(1), begin, end - begin)
     with without_logs():

@@ -92,7 +92,7 @@ def test_power_cut_at_any_call_of_an_open_after_a_kill_takes_nothing_that_the_op
 def test_torn_tail_is_cut_and_counted_to_the_byte(opened: OpenStore, kept: int) -> None:
     for body in (b"a" * 1000, b"b" * 1000, b"c" * 1000):
         opened.add(body)
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     end = opened.store.journal.offset
     opened.add(b"d" * 1000)
     disk = disk_of(opened).crash_process()
@@ -109,7 +109,7 @@ def test_torn_tail_is_cut_and_counted_to_the_byte(opened: OpenStore, kept: int) 
 
 def test_data_logs_behind_a_torn_place_go_to_quarantine(opened: OpenStore) -> None:
     opened.add(b"kept")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     fill(opened, 3)
     disk = disk_of(opened).crash_process()
     disk.flip_bit(data_log_name(2), 4000, 0)
@@ -125,7 +125,7 @@ def test_data_logs_behind_a_torn_place_go_to_quarantine(opened: OpenStore) -> No
 def test_what_a_killed_recovery_set_aside_does_not_come_back_with_a_power_cut(opened: OpenStore) -> None:
     """The rename was done and not synced; the journal goes on behind it."""
     opened.add(b"kept")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     fill(opened, 2)
     disk = disk_of(opened).crash_process()
     for data_log in (2, 3):
@@ -142,14 +142,14 @@ def test_what_a_killed_recovery_set_aside_does_not_come_back_with_a_power_cut(op
     for killed in left:
         again = reopen(killed)
         again.add(b"later")
-        again.store.journal.sync()
+        again.store.syncer.sync()
         bodies = reopen(killed.crash_power(Random(1), PowerCut.SYNCED)).bodies()
         assert bodies[0] == b"kept" and bodies[-1] == b"later"
 
 
 def test_ids_in_quarantine_are_not_given_again(opened: OpenStore) -> None:
     opened.add(b"kept")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     fill(opened, 1)
     disk = disk_of(opened).crash_process()
     disk.flip_bit(data_log_name(1), 4000, 0)
@@ -170,7 +170,7 @@ def test_quarantine_is_bounded_and_keeps_the_newest_without_the_space_they_had_i
     disk = disk_of(opened)
     for _ in range(30):
         opened = reopen(disk)
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
         opened.add(b"torn")
         fill(opened, 1)
         disk = disk_of(opened).crash_process()
@@ -194,7 +194,7 @@ def test_empty_next_data_log_is_removed(opened: OpenStore) -> None:
 def test_tail_that_a_later_record_knew_is_corruption(opened: OpenStore) -> None:
     for n in range(5):
         opened.add(b"%d" % n)
-        opened.store.journal.sync()
+        opened.store.syncer.sync()
     disk = disk_of(opened).crash_process()
     end = opened.store.journal.offset
     disk.flip_bit(data_log_name(1), end - 1, 0)  # the last body: its head still knows of the one before
@@ -228,7 +228,7 @@ def test_clean_open_reads_no_message(opened: OpenStore, metadata: SimulatedMetad
 
 def test_kill_replays_only_what_follows_the_checkpoint(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     fill(opened, 3)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     opened.add(b"x", b"y", b"z")
     opened.remove(4)
     report = reopen(disk_of(opened).crash_process(), metadata).report
@@ -263,7 +263,7 @@ def random_work(opened: OpenStore, random: Random, steps: int) -> None:
                 if run is not None:
                     opened.remove(*run, lane=lane)
             case 6:
-                opened.store.message_store.checkpoint()
+                opened.store.checkpointer.checkpoint()
             case 7:
                 opened.store.cleanup.run()
 
@@ -351,7 +351,7 @@ def test_crash_in_the_middle_of_a_full_replay_costs_only_time(opened: OpenStore,
 def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     """A power cut may take the newest checkpoints, but never a data log that they did not need any more."""
     fill(opened, 3)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     old = metadata.load()
     assert old is not None
     stale = SimulatedMetadataStore()
@@ -360,7 +360,7 @@ def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: Sim
     newest = opened.add(b"newest")
     opened.remove(0, newest - 1)
     fill(opened, 2)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     assert opened.store.cleanup.run().deleted == (1, 2, 3)
     live = exported(opened)
     again = reopen(disk_of(opened).crash_process(), stale)
@@ -376,7 +376,7 @@ def test_index_from_before_a_cleanup_that_took_acks_with_their_messages_is_rebui
     fill(opened, 1)
     last = opened.lane().next_sequence - 2
     opened.add(b"stays")
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     stale = metadata.crash(Random(0))
     assert stale.load() == metadata.load()
     fill(opened, 1)
@@ -421,7 +421,7 @@ def test_no_order_of_unlinks_brings_back_what_was_acknowledged(opened: OpenStore
     opened.remove(last + 1, opened.lane().next_sequence - 1)
     opened.add(b"stays")
     fill(opened, 1)
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     disk_of(opened).open(SYNC_MARK).sync()  # or its versions are all tried, too
     live = exported(opened)
     states = 0
@@ -491,8 +491,8 @@ def test_missing_data_log_is_missed_again_at_the_next_try(opened: OpenStore, met
     """The first try must not forget what it knew."""
     fill(opened, 2)
     disk = disk_of(opened).crash_process()
-    opened.store.journal.sync()
-    opened.store.message_store.checkpoint()
+    opened.store.syncer.sync()
+    opened.store.checkpointer.checkpoint()
     disk = disk_of(opened).crash_process()
     disk.remove(data_log_name(3))
     for _ in range(3):
@@ -547,7 +547,7 @@ def test_message_larger_than_a_data_log_comes_back(is_sealed: bool) -> None:
 
 def test_torn_message_larger_than_a_data_log_is_cut(opened: OpenStore) -> None:
     opened.add(b"small")
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     opened.add(bytes(1) * 50_000)
     disk = disk_of(opened).crash_process()
     disk.flip_bit(data_log_name(2), 30_000, 5)

@@ -41,7 +41,7 @@ class Filled:
         while opened.store.journal.data_log < 3 or opened.store.journal.offset < 4000:
             bodies = [b"%d " % (lane.next_sequence + n) + BODY for n in range(1 + lane.next_sequence % 3)]
             self.bodies.update(enumerate(bodies, opened.add(*bodies, lane=lane)))
-            opened.store.journal.sync()
+            opened.store.syncer.sync()
             if lane.next_sequence >= 3 and lane.next_sequence % 10 < 3:
                 opened.remove(lane.next_sequence - 3)
         self.gone = set(self.bodies) - {message[0] for message in opened.pending()}
@@ -638,7 +638,7 @@ def test_record_of_loss_has_room_in_the_smallest_record() -> None:
     """An attest record has 32 bytes."""
     opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
     opened.add(BODY)
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     assert opened.store.attestation.write()
     offset = opened.store.journal.offset - 32
     opened.add(BODY)

@@ -175,7 +175,7 @@ def test_record_that_verifies_and_cannot_be_is_refused_with_its_place(
     opened.add(b"before")
     with opened.lock:
         write(opened.store.journal, lane)
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     found = disk.crash_process()
     last = records(found, 1)[-1][0]
     before = found.image()[data_log_name(1)]
@@ -192,7 +192,7 @@ def test_commit_whose_slices_are_lost_gives_no_sequence_twice_where_loss_is_acce
     opened.add(b"before")
     with opened.lock:
         commit_of_nothing(opened.store.journal, lane)
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     again = opened_on(disk.crash_process(), accepts_loss=True)
     assert again.bodies() == [b"before"]
     assert again.add(b"behind") == 11
@@ -205,7 +205,7 @@ def test_end_of_a_subscription_that_nobody_knows_means_nothing() -> None:
     opened.add(b"here")
     with opened.lock:
         opened.store.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(50))
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     assert opened_on(disk.crash_process()).bodies() == [b"here"]
 
 
@@ -231,7 +231,7 @@ def test_survivors_of_a_data_log_that_is_gone_mean_nothing() -> None:
     with opened.lock:
         payload = survivors_payload(40, [LaneRun(lane.number, 0, 1)])
         opened.store.journal.append(SURVIVORS, 0, 1, payload)
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     again = opened_on(disk.crash_process())
     assert again.bodies() == [b"here"]
     again.check()
@@ -255,7 +255,7 @@ def test_survivors_undo_what_acks_did_that_are_gone(is_committed: bool) -> None:
     with opened.lock:
         journal.roll()
         journal.append(SURVIVORS, 0, 2, survivors_payload(1, [LaneRun(lane.number, 1, 1), LaneRun(lane.number, 4, 1)]))
-    journal.sync()
+    opened.store.syncer.sync()
     again = opened_on(disk.crash_process())
     assert again.bodies() == [b"1", b"4"]
     again.check()
@@ -270,12 +270,12 @@ def test_survivors_of_a_data_log_with_a_hole_are_refused() -> None:
     for n in range(4):
         opened.add(b"%d" % n)
     middle = records(disk, 1)[-3][0]
-    opened.store.message_store.checkpoint()
+    opened.store.checkpointer.checkpoint()
     with opened.lock:
         opened.store.journal.roll()
         payload = survivors_payload(1, [LaneRun(lane.number, 0, 1)])
         opened.store.journal.append(SURVIVORS, 0, 1, payload)
-    opened.store.journal.sync()
+    opened.store.syncer.sync()
     found = disk.crash_process()
     name = data_log_name(1)
     content = bytearray(found.image()[name])

@@ -20,7 +20,7 @@ def with_a_checkpoint_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> tup
     bay.has_thread(threading.current_thread())
     waited: list[int] = []
     need = bay.store.index.checkpoint_need
-    monkeypatch.setattr(bay.store.message_store, "checkpoint", lambda: waited.append(need.adds))
+    monkeypatch.setattr(bay.store.checkpointer, "checkpoint", lambda: waited.append(need.adds))
     return bay, waited
 
 

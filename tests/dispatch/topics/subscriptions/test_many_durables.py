@@ -45,7 +45,7 @@ def test_a_checkpoint_encodes_no_backlog_while_others_wait_for_the_lock(monkeypa
         return backlog(*arguments)
 
     monkeypatch.setattr(SequenceBitmap, "backlog", counted)
-    assert inside(bay.bay).store.message_store.checkpoint()
+    assert inside(bay.bay).store.checkpointer.checkpoint()
     assert encoded == [False] * DURABLES
 
 
@@ -100,7 +100,7 @@ def test_what_comes_and_goes_while_a_checkpoint_writes_is_as_it_was_left(
         return backlog(*arguments)
 
     monkeypatch.setattr(SequenceBitmap, "backlog", interrupted)
-    assert inside(bay.bay).store.message_store.checkpoint()
+    assert inside(bay.bay).store.checkpointer.checkpoint()
     assert calls["backlog"] == 20
     monkeypatch.undo()
     expected = {f"audit {n}": 1_001 - (10 * n + 4 if n < 10 else 0) for n in range(20)} | {"audit 15": 0}
@@ -129,7 +129,7 @@ def test_whatever_breaks_into_a_subscription_that_catches_up_fails_the_store(mon
 
     monkeypatch.setattr(SequenceBitmap, "add", broken_into)
     with pytest.raises(Interruption):
-        bay.store.message_store.checkpoint()
+        bay.store.checkpointer.checkpoint()
     monkeypatch.undo()
     with pytest.raises(StoreFailed):
         topic.send(b"another")
@@ -177,7 +177,7 @@ def test_subscriptions_take_in_what_was_sent_in_parts_before_a_checkpoint() -> N
     with inside(bay.bay).lock:
         lanes = store.subscriptions.durable_lanes()
     assert len(lanes) == DURABLES == len(kept) > CAUGHT_UP_AT_ONCE
-    assert store.message_store.checkpoint()
+    assert store.checkpointer.checkpoint()
     assert not any(isinstance(lane, SubscriptionLane) and lane.has_pending_set for lane in lanes)
     bay.check()
 
