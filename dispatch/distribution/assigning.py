@@ -122,7 +122,7 @@ class AssigningDistribution(Distribution):
         self._precedence.leave(consumer)
         common.note_served(consumer)
         common.remove_consumer(consumer)
-        self.queue.misses += assigned.misses
+        self.queue.counts.misses += assigned.misses
         self._message_group_memory.forget(assigned)
         if not common.consumers:
             self._target_lists.end_selector_group(self.queue, common)

@@ -19,7 +19,7 @@ from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import next_by_arrival, pair
-from ..core.model.delivery import LaneMessages
+from ..core.model.delivery import DeliveryLane
 from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
@@ -205,7 +205,7 @@ class OwnSelectorGroup(SelectorGroup):
     def in_turn(self) -> Iterable[TargetList]:
         return (target for pair in zip(self.lists, self.common_selector_group.lists, strict=False) for target in pair)
 
-    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+    def wants(self, lane: DeliveryLane, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Want messages of the owner's groups, and messages without a group, if the selector matches them.
 
         A load brings the messages between them too, which belong to others.

@@ -91,7 +91,7 @@ class EagerLoader:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self.install(load)
             if makes_room and load.survey is not None:
-                load.target.lane.make_survey_room()
+                load.target.lane.scan().make_survey_room()
         except BaseException:
             self.abandon_interrupted(load)
             raise
@@ -152,7 +152,8 @@ class EagerLoader:
                 return True
         if is_awaited:
             return False
-        return target.lane.waits_for_takes(target.first_to_load, target.high_watermark_bytes - target.direct_bytes)
+        room_bytes = target.high_watermark_bytes - target.direct_bytes
+        return target.lane.load_rule.waits_for_takes(target.first_to_load, room_bytes)
 
     # ------------------------------------------------------------------ begin
 

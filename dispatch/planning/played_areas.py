@@ -18,7 +18,6 @@ from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model.destination import DestinationStateParts
 from ..core.model.lane_reader import LaneReader
-from ..core.model.lane_storage import LaneStateParts
 from ..core.monitor import Monitor
 from ..distribution.distribution_chooser import DistributionChooser
 from ..distribution.distribution_parts import DistributionParts
@@ -67,11 +66,9 @@ class PlayedAreas:
             monitor=monitor,
             memories=memory.memories,
             destination_memory=memory.destination_memory,
-            lane_state_parts=LaneStateParts(
-                message_store=store,
-                delivery_count_table=DeliveryCountTable(),
-                return_counts=PlayedReturns(),
-                reader=LaneReader(monitor, store, Overdraft(reading)),
-                syncs_always=False,
-            ),
+            message_store=store,
+            delivery_count_table=DeliveryCountTable(),
+            return_counts=PlayedReturns(),
+            reader=LaneReader(monitor, store, Overdraft(reading)),
+            syncs_always=False,
         )

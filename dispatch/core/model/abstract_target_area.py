@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 from ....store.stored_message import StoredMessage
 from ..lists.list_supply import ListSupply
-from .delivery import LaneMessages
+from .delivery import DeliveryLane
 
-LaneT = TypeVar("LaneT", bound=LaneMessages)
+LaneT = TypeVar("LaneT", bound=DeliveryLane)
 ListT = TypeVar("ListT", bound=ListSupply)
 
 

@@ -26,7 +26,7 @@ class Removals:
     """Removes messages that no consumer holds. The state lock guards it; every method requires it held.
 
     A delayed message, or a dead letter, can be removed although it can't be handed out. So this class asks whether a
-    message is held, not LaneMessages.is_free.
+    message is held, not DeliveryLane.is_free.
     """
 
     def __init__(

@@ -23,7 +23,6 @@ from ...core.memory.message_group_memory import MessageGroupMemory
 from ...core.memory.watermarks import Watermarks
 from ...core.model.destination import DestinationStateParts
 from ...core.model.lane_reader import LaneReader
-from ...core.model.lane_storage import LaneStateParts
 from ...distribution.distribution_chooser import DistributionChooser
 from ...distribution.distribution_parts import DistributionParts
 from ..curve_watch import CurveWatch
@@ -91,6 +90,8 @@ def make_areas(
         message_group_memory=memory.message_group_memory,
     )
     distribution_chooser = DistributionChooser(foundation.policies, distributions)
+    directory = store_layer.directory
+    reading = Overdraft(foundation.budget.holders[holder_names.READ_BUFFERS])
     return AreaLayer(
         memory=memory,
         loads=loads,
@@ -106,7 +107,11 @@ def make_areas(
             monitor=foundation.monitor,
             memories=memory.memories,
             destination_memory=memory.destination_memory,
-            lane_state_parts=_make_lane_state_parts(foundation, store_layer),
+            message_store=directory.message_store,
+            delivery_count_table=directory.index.delivery_count_table,
+            return_counts=directory.return_writer,
+            reader=LaneReader(foundation.monitor, directory.message_store, reading),
+            syncs_always=foundation.settings.sync == "always",
         ),
     )
 
@@ -133,19 +138,6 @@ def _make_watermarks(
         bound_in_flight=dispatch_area.bound_in_flight,
         retry_waiters=dispatch_area.retry_waiters,
         measures=traffic.measures,
-    )
-
-
-def _make_lane_state_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> LaneStateParts:
-    """Return what lanes use of the store on disk."""
-    directory = store_layer.directory
-    reading = Overdraft(foundation.budget.holders[holder_names.READ_BUFFERS])
-    return LaneStateParts(
-        message_store=directory.message_store,
-        delivery_count_table=directory.index.delivery_count_table,
-        return_counts=directory.return_writer,
-        reader=LaneReader(foundation.monitor, directory.message_store, reading),
-        syncs_always=foundation.settings.sync == "always",
     )
 
 
