@@ -3,7 +3,7 @@
 A message that is handed out takes its charge along, from its list to the DispatchArea. The arithmetic with these
 charges is in this file; MessageMemory.in_flight_rooms says how much room there is. On the path of a single message
 (dispatch_one, settle) the arithmetic is written inline, and `audit` compares the sums with the deliveries. This module
-does not know TargetLists (target_lists.py), which makes and ends the lists.
+does not know the ListRegistry (list_registry.py), which makes and ends the lists.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from ..lists.list_supply import ListSupply
 from ..lists.load_rule import OWN_LOADS, LoadRule
 from ..lists.pager import READ_AGAIN
 from ..monitor import Monitor
-from .abstract_target_area import AbstractTargetArea, AbstractTargetLists
+from .abstract_target_area import AbstractTargetArea
 from .contracts import LaneCache, LanePendingCache, PersistentStore, ReturnCounts
 from .counting import DestinationCounts, DestinationTotals, EarlierCounts
 from .delivery import AbstractConsumer, Delivery, DeliveryLane, counted_runs
@@ -616,7 +616,6 @@ class DestinationStateParts:
     """The parts of an open store with which each DestinationState and each LaneState is made."""
 
     target_area: AbstractTargetArea[LaneState, TargetList]
-    target_lists: AbstractTargetLists[LaneState, TargetList]
     distribution_chooser: AbstractDistributionChooser[CoreDestination, Distribution]
     """Chooses the distribution of each destination."""
     monitor: Monitor

@@ -13,10 +13,10 @@ from ....cache.messages.memory_registry import MemoryRegistry
 from ....store.disk.disk import File
 from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
+from ...core.areas.list_registry import ListRegistry
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
-from ...core.areas.target_lists import TargetLists
 from ...core.memory.memory_owners import MemoryOwners
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.message_group_memory import MessageGroupMemory
@@ -42,7 +42,7 @@ class AreaLayer:
     dispatch_area: DispatchArea
     watermarks: Watermarks
     target_area: TargetArea
-    target_lists: TargetLists
+    list_registry: ListRegistry
     distribution_chooser: DistributionChooser
     destination_state_parts: DestinationStateParts
     """What open destinations and their lanes are made with."""
@@ -80,10 +80,10 @@ def make_areas(
     watermarks = _make_watermarks(foundation, memory, loads, dispatch_area, traffic)
     upcalls.watermarks, upcalls.reclaim = watermarks, watermarks.reclaim
     target_area = TargetArea(foundation.monitor, loads, dispatch_area, traffic)
-    target_lists = TargetLists(memory, watermarks, loads, dispatch_area, upcalls, traffic)
+    list_registry = ListRegistry(memory, watermarks, loads, dispatch_area, upcalls, traffic)
     distributions = DistributionParts(
         target_area=target_area,
-        target_lists=target_lists,
+        list_registry=list_registry,
         dispatch_area=dispatch_area,
         loads=loads,
         consumer_memory=memory.consumer_memory,
@@ -98,11 +98,10 @@ def make_areas(
         dispatch_area=dispatch_area,
         watermarks=watermarks,
         target_area=target_area,
-        target_lists=target_lists,
+        list_registry=list_registry,
         distribution_chooser=distribution_chooser,
         destination_state_parts=DestinationStateParts(
             target_area=target_area,
-            target_lists=target_lists,
             distribution_chooser=distribution_chooser,
             monitor=foundation.monitor,
             memories=memory.memories,

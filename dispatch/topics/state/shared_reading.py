@@ -16,10 +16,10 @@ from ....cache.messages.shared_cache import SharedCache
 from ....store.index.topic_lane import SubscriptionLane
 from ....store.numbering import BEHIND_ALL, UNLIMITED
 from ....store.stored_message import StoredMessage
+from ...core.areas.list_registry import ListRegistry
 from ...core.lists.load import Load
 from ...core.lists.load_rule import LoadRule
-from ...core.model.abstract_target_area import AbstractTargetLists
-from ...core.model.destination import LaneState, TargetList
+from ...core.model.destination import TargetList
 
 SHARED_LIST_BYTES: Final = (1024, 128 * 1024)
 """Least and most bytes that a list holds while other subscriptions of the topic are near."""
@@ -44,7 +44,7 @@ class SharedReading(LoadRule):
         "_has_neighbours",
         "_memory",
         "_pending_lane",
-        "_target_lists",
+        "_list_registry",
         "_fronts_of_others",
         "_online_count",
     )
@@ -53,20 +53,20 @@ class SharedReading(LoadRule):
         self,
         memory: MessageMemory,
         pending_lane: SubscriptionLane,
-        target_lists: AbstractTargetLists[LaneState, TargetList],
+        list_registry: ListRegistry,
         fronts_of_others: Callable[[], list[int]],
         online_count: Callable[[], int],
     ) -> None:
         """Make it for one lane of a subscription.
 
-        target_lists: shortens lists that hold more than they should.
+        list_registry: shortens lists that hold more than they should.
         fronts_of_others: returns the fronts of the other subscriptions that are online. O(online subscriptions).
         online_count: returns the number of all subscriptions that are online.
         """
         self.cache = SharedCache(memory.pending_cache, pending_lane.topic.number, self._first_of_others)
         self._memory = memory
         self._pending_lane = pending_lane
-        self._target_lists = target_lists
+        self._list_registry = list_registry
         self._fronts_of_others = fronts_of_others
         self._online_count = online_count
         # Whether other subscriptions were close at the last load, behind this one or before it.
@@ -83,7 +83,7 @@ class SharedReading(LoadRule):
         """Move messages from the lists to the shared cache, because another subscription came online. O(messages)."""
         self._is_followed = self._has_neighbours = True
         for target in lists:
-            self._target_lists.shorten(target)
+            self._list_registry.shorten(target)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message from the shared cache. None: it is not there."""
@@ -147,7 +147,7 @@ class SharedReading(LoadRule):
         fronts = self._fronts_of_others()
         least = self._note_fronts(load, fronts)
         if self._has_neighbours:  # before `_keep`, because messages that leave the list make room in the cache
-            self._target_lists.shorten(load.target)
+            self._list_registry.shorten(load.target)
         if load.regions and least < UNLIMITED:
             self._keep(load, least)
         # Asked anew, because `shorten` may have moved the front of the list back.

@@ -20,6 +20,7 @@ from ....store.index.topic_lane import NO_RECORD, SubscriptionLane
 from ....store.journal.regions import Region
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
+from ...core.areas.list_registry import ListRegistry
 from ...core.destinations.destination_state import NO_LANES, DestinationState, NamedDestinationState
 from ...core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
 from ...core.lanes.non_persistent_lane_state import NonPersistentLaneState
@@ -85,6 +86,8 @@ class AbstractSubscriptionRegistry(ABC):
     """Settles messages for subscriptions without a name."""
     selector_matches: SelectorMatches
     """Which selectors match the arriving message. All topics share it, because one message arrives at a time."""
+    list_registry: ListRegistry
+    """Makes and ends the lists of subscriptions."""
 
     @abstractmethod
     def go_offline(self, subscription: SubscriptionState) -> None:
@@ -123,6 +126,11 @@ class SubscribedTopicState(NamedDestinationState):
     def selector_matches(self) -> SelectorMatches:
         """Which selectors match the arriving message."""
         return self.subscription_registry.selector_matches
+
+    @property
+    def list_registry(self) -> ListRegistry:
+        """Makes and ends the lists of its subscriptions."""
+        return self.subscription_registry.list_registry
 
     @property
     def durable_names(self) -> list[str]:
@@ -235,7 +243,7 @@ class SubscriptionLaneState(PersistentLaneState):
         self._reading = SharedReading(
             self.memory,
             pending_lane,
-            subscription.parts.target_lists,
+            subscription.topic.list_registry,
             self._fronts_of_others,
             subscription.topic.count_online,
         )
@@ -390,7 +398,7 @@ class SubscriptionState(DestinationState):
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
                 non_persistent.persistent_lane_state = lane
-            self.parts.target_lists.add_lane(lane)
+            self.topic.list_registry.add_lane(lane)
         assert isinstance(lane, SubscriptionLaneState)
         return lane
 
@@ -430,7 +438,7 @@ class SubscriptionState(DestinationState):
     def note_unused(self) -> None:
         """Release the charge of this object, which is used no more. Loads under way put nothing into the caches."""
         for lane in self.all_lanes():
-            self.parts.target_lists.on_lane_gone(lane)
+            self.topic.list_registry.on_lane_gone(lane)
         if self.is_charged:
             self.is_charged = False
             self.release_part(OPEN_SUBSCRIPTION_BYTES)
