@@ -233,7 +233,8 @@ class Browsers:
         self.release_given_back()
         candidate: Candidate | None = None
         if selector is not None:
-            candidate = lane.next_candidate(selector, lane.skip_names(selector), begin)
+            scan = lane.scan()
+            candidate = scan.next_candidate(selector, scan.skip_names(selector), begin)
             if candidate is None:
                 return None
             begin = candidate.sequence
@@ -320,8 +321,8 @@ class Browsers:
         load.held[:] = [message for message in load.held if _is_wanted(matcher, lane, message, load.survey)]
         if load.survey is not None:
             with self._monitor.lock, self._monitor.all_or_broken:
-                lane.note_survey(load.survey)
-            lane.make_survey_room()
+                lane.scan().note_survey(load.survey)
+            lane.scan().make_survey_room()
 
     # ------------------------------------------------------------------ memory
 

@@ -31,14 +31,12 @@ logger = LateLogger("forebay.dispatch")
 
 
 class LimitedDestination(ABC):
-    """A queue or topic as its limits see it. The state lock guards it."""
+    """A queue or topic as its limits see it: an interface, which CoreDestination implements.
 
-    __slots__ = (
-        "name",
-        "dropped",
-        "blocked_sends",
-        "blocked_seconds",
-    )
+    Limits and the senders that wait know no lane and no consumer. The state lock guards it.
+    """
+
+    __slots__ = ("name",)
 
     noun: ClassVar[str]
     """The word for it in errors."""
@@ -52,11 +50,6 @@ class LimitedDestination(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # Messages that the policy gave up for want of room.
-        self.dropped = 0
-        self.blocked_sends = 0
-        # Time for which sends waited for room, counted when a wait ends.
-        self.blocked_seconds = 0.0
 
     @property
     def qualified_name(self) -> str:
@@ -80,6 +73,18 @@ class LimitedDestination(ABC):
     @abstractmethod
     def catch_up(self) -> None:
         """Make the depth exact if it is computed with a delay."""
+
+    @abstractmethod
+    def count_dropped(self, messages: int) -> None:
+        """Count messages that the policy gave up for want of room."""
+
+    @abstractmethod
+    def count_blocked_send(self) -> None:
+        """Count a send that begins to wait for room."""
+
+    @abstractmethod
+    def count_blocked_seconds(self, seconds: float) -> None:
+        """Count the time for which a send has waited for room, when its wait ends."""
 
 
 class SenderWaker(Protocol):
@@ -207,7 +212,7 @@ class DestinationLimits:
                 drop_oldest(*self._lacking(sizes))
             admitted = self._reserve(sizes, reservation)
             if not admitted and not self.diverts:
-                self._destination.dropped += 1
+                self._destination.count_dropped(1)
         return admitted
 
     def _lacking(self, sizes: Sequence[int]) -> tuple[int, int]:
@@ -285,7 +290,7 @@ class DestinationLimits:
         finally:
             # An error of the wait matters more than one of the release.
             with suppress(StoreFailed), self._lock, self._all_or_broken:
-                self._destination.blocked_seconds += self._monotonic() - sender.began
+                self._destination.count_blocked_seconds(self._monotonic() - sender.began)
                 if not is_admitted:
                     self.leave(sender)
 
@@ -295,7 +300,7 @@ class DestinationLimits:
         Requires: the lock.
         """
         self._waiting.append(sender)
-        self._destination.blocked_sends += 1
+        self._destination.count_blocked_send()
 
     def poll(self, sender: LimitWaiter) -> float:
         """Return 0 if the sender is admitted, else the seconds after which it must ask again without a wake-up.

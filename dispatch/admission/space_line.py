@@ -86,7 +86,7 @@ class SpaceLine:
         if self._waiting:
             waiting.next_try = waiting.began + POLL_SECONDS
         self._waiting.append(waiting)
-        waiting.destination.blocked_sends += 1
+        waiting.destination.count_blocked_send()
 
     def poll(self, waiting: SpaceWaiter) -> float:
         """Return 0 if the send may try now, else the seconds after which it must ask again without a wake-up.
@@ -123,7 +123,7 @@ class SpaceLine:
 
     def leave(self, waiting: SpaceWaiter) -> None:
         """Leave the line, so that the next one may try. Requires: the lock."""
-        waiting.destination.blocked_seconds += self._monotonic() - waiting.began
+        waiting.destination.count_blocked_seconds(self._monotonic() - waiting.began)
         if waiting in self._waiting:
             self._waiting.remove(waiting)
         self.on_space_freed()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 
+from ..core.areas.list_registry import ListRegistry
 from ..core.areas.target_area import TargetArea
-from ..core.areas.target_lists import TargetLists
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead
 from ..core.model.destination import CoreDestination, Distribution
@@ -24,7 +24,7 @@ class ConsumerFactory:
         parts: ConsumerParts,
         registry: ConsumerRegistry,
         target_area: TargetArea,
-        target_lists: TargetLists,
+        list_registry: ListRegistry,
         distribution_chooser: AbstractDistributionChooser[CoreDestination, Distribution],
         overhead: DestinationOverhead,
     ) -> None:
@@ -33,7 +33,7 @@ class ConsumerFactory:
         """
         self._parts = parts
         self._target_area = target_area
-        self._target_lists = target_lists
+        self._list_registry = list_registry
         self._distribution_chooser = distribution_chooser
         self._overhead = overhead
         self._registry = registry
@@ -59,7 +59,7 @@ class ConsumerFactory:
         self._overhead.require_consumer(destination, options.selector, options.charge_bytes)
         if options.priority:
             self._distribution_chooser.begin_assigning(destination)
-        selector_group = self._target_lists.ensure_selector_group(destination, options.selector)
+        selector_group = self._list_registry.ensure_selector_group(destination, options.selector)
         self._registry.charge(options)
         consumer = Consumer(self._parts, destination, selector_group, options)
         selector_group.add_consumer(consumer)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..config.policies import Policies
 from .areas.dispatch_area import DispatchArea
-from .areas.target_lists import TargetLists
+from .areas.list_registry import ListRegistry
 from .confirmer import ThreadConfirmer
 from .destinations.dead_letter_queues import DeadLetterQueues
 from .destinations.destination_lanes import DestinationLanes
@@ -44,7 +44,7 @@ class CoreOwners:
 
     monitor: Monitor
     policies: Policies
-    target_lists: TargetLists
+    list_registry: ListRegistry
     destination_state_parts: DestinationStateParts
     watermarks: Watermarks
     dispatch_area: DispatchArea

@@ -45,7 +45,7 @@ class AssigningDistribution(Distribution):
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
         self.queue = queue
         self._target_area = parts.target_area
-        self._target_lists = parts.target_lists
+        self._list_registry = parts.list_registry
         self._dispatch_area = parts.dispatch_area
         self._loads = parts.loads
         self._consumer_memory = parts.consumer_memory
@@ -113,7 +113,7 @@ class AssigningDistribution(Distribution):
             self.message_groups.disown(consumer, self.message_groups.buckets(consumer))
         self._assignments.empty(assigned)
         for target in assigned.lists:
-            self._target_lists.release_share(target)
+            self._list_registry.release_share(target)
             target.close()
         assigned.lists.clear()
         self._assignments.reoffer_withheld(consumer)
@@ -122,10 +122,10 @@ class AssigningDistribution(Distribution):
         self._precedence.leave(consumer)
         common.note_served(consumer)
         common.remove_consumer(consumer)
-        self.queue.misses += assigned.misses
+        self.queue.counts.misses += assigned.misses
         self._message_group_memory.forget(assigned)
         if not common.consumers:
-            self._target_lists.end_selector_group(self.queue, common)
+            self._list_registry.end_selector_group(self.queue, common)
 
     def revoke(self, consumer: CoreConsumer) -> None:
         """Unassign the messages of a consumer that is slow, drains, or must leave everything to the exclusive one.

@@ -19,7 +19,7 @@ from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import next_by_arrival, pair
-from ..core.model.delivery import LaneMessages
+from ..core.model.delivery import DeliveryLane
 from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
@@ -205,7 +205,7 @@ class OwnSelectorGroup(SelectorGroup):
     def in_turn(self) -> Iterable[TargetList]:
         return (target for pair in zip(self.lists, self.common_selector_group.lists, strict=False) for target in pair)
 
-    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+    def wants(self, lane: DeliveryLane, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Want messages of the owner's groups, and messages without a group, if the selector matches them.
 
         A load brings the messages between them too, which belong to others.
@@ -263,7 +263,7 @@ class Assignments:
     def __init__(self, queue: CoreDestination, parts: DistributionParts) -> None:
         self.queue = queue
         self.target_area = parts.target_area
-        self._target_lists = parts.target_lists
+        self._list_registry = parts.list_registry
         self.loads = parts.loads
         self.message_groups = MessageGroups(parts.message_group_memory)
         self._dispatch_area = parts.dispatch_area
@@ -284,10 +284,10 @@ class Assignments:
         """Give a consumer a list of its own over a lane."""
         target = self._make_list(assigned, lane)
         assigned.add_list(target)
-        self._target_lists.begin_list(target)
+        self._list_registry.begin_list(target)
 
     def _make_list(self, assigned: OwnSelectorGroup, lane: LaneState) -> TargetList:
-        """Return a new list of a consumer, which TargetLists are to begin."""
+        """Return a new list of a consumer, which the ListRegistry is to begin."""
         target = TargetList(lane, assigned, self._consumer_memory)
         target.advance_frontier(BEHIND_ALL)  # it loads nothing by itself
         target.require_claims()
@@ -449,7 +449,7 @@ class Assignments:
                 continue
             messages = list(own.direct)
             own.release(own.direct_bytes)
-            self._target_lists.release_share(own)
+            self._list_registry.release_share(own)
             returned = own.returned.copy()
             for first, last in own.references:
                 returned.add(first, last)
@@ -458,7 +458,7 @@ class Assignments:
                 returned.add(message[0], message[0])
                 keep(own.lane, message)
             assigned.lists[at] = self._make_list(assigned, own.lane)
-            self._target_lists.begin_list(assigned.lists[at])
+            self._list_registry.begin_list(assigned.lists[at])
             assigned.common_selector_group.reoffer(own.lane, returned)
         pair(assigned)
 

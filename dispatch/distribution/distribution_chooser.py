@@ -61,4 +61,4 @@ class DistributionChooser(AbstractDistributionChooser[CoreDestination, Distribut
         distribution.adopt_consumers(destination)
         for consumer in list(destination.consumers()):
             consumer.follow_destination()
-        self._parts.target_lists.update_sole_lists(destination)
+        self._parts.list_registry.update_sole_lists(destination)

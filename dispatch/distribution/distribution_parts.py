@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ...cache.accounting.overdraft import Overdraft
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.list_registry import ListRegistry
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
-from ..core.areas.target_lists import TargetLists
 from ..core.memory.message_group_memory import MessageGroupMemory
 
 
@@ -17,7 +17,7 @@ class DistributionParts:
     """The parts of an open store that its distributions use."""
 
     target_area: TargetArea
-    target_lists: TargetLists
+    list_registry: ListRegistry
     dispatch_area: DispatchArea
     loads: LoadRequests
     consumer_memory: Overdraft

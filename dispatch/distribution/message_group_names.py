@@ -8,7 +8,7 @@ from ...store.format.message_properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.model.delivery import Delivery, LaneMessages, is_lazy, keep_group, kept_group, message_of
+from ..core.model.delivery import Delivery, DeliveryLane, is_lazy, keep_group, kept_group, message_of
 from ..core.model.destination import CoreDestination, LaneState
 
 
@@ -20,14 +20,14 @@ class MessageGroupNames:
     def __init__(self, queue: CoreDestination) -> None:
         self._queue = queue
         # By lane and sequence, the groups of messages whose body is not in RAM, and of those that are handed out next.
-        self._known: dict[tuple[LaneMessages, int], str | None] = {}
+        self._known: dict[tuple[DeliveryLane, int], str | None] = {}
 
     @property
     def count(self) -> int:
         """Number of messages whose group is remembered."""
         return len(self._known)
 
-    def of(self, lane: LaneMessages, message: StoredMessage) -> str | None:
+    def of(self, lane: DeliveryLane, message: StoredMessage) -> str | None:
         """Return the group of a message.
 
         None: it has none, its headers can't be decoded, or the queue ignores groups.

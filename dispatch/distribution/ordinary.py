@@ -19,7 +19,7 @@ class OrdinaryDistribution(Distribution):
 
     def __init__(self, parts: DistributionParts) -> None:
         self._target_area = parts.target_area
-        self._target_lists = parts.target_lists
+        self._list_registry = parts.list_registry
         self._dispatch_area = parts.dispatch_area
         self._loads = parts.loads
 
@@ -41,7 +41,7 @@ class OrdinaryDistribution(Distribution):
         selector_group = consumer.selector_group
         selector_group.remove_consumer(consumer)
         if not selector_group.consumers:
-            self._target_lists.end_selector_group(consumer.destination, selector_group)
+            self._list_registry.end_selector_group(consumer.destination, selector_group)
 
     def wake_others(self, selector_group: SelectorGroup) -> None:
         """Wake other consumers of the selector group, because one that was woken takes nothing."""

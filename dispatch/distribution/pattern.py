@@ -84,7 +84,7 @@ class PatternDistribution(OrdinaryDistribution):
         for lane in topic.all_lanes():
             for delivery in list(lane.deliveries.values()):
                 self._dispatch_area.settle(delivery)
-        self._target_lists.remove_lists_over(topic, selector_group)
+        self._list_registry.remove_lists_over(topic, selector_group)
         for consumer in list(selector_group.consumers):
             consumer.resume_if_credit()
 

@@ -10,7 +10,7 @@ from ...store.maintenance.data_log_retention import DataLogRetention
 from ...store.maintenance.disk_use import DiskUse
 from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.target_lists import TargetLists
+from ..core.areas.list_registry import ListRegistry
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.reclaim import Reclaim
@@ -55,7 +55,7 @@ class ExplainedStore:
     topics: TopicRegistry
     transactions: TransactionRegistry
     reclaim: Reclaim
-    target_lists: TargetLists
+    list_registry: ListRegistry
     dispatch_area: DispatchArea
     has_background: bool
     """Whether threads of the store load and release. False: the host's calls of `step` do."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
 from ..admin.browse import Browsers
-from ..core.areas.target_lists import TargetLists
+from ..core.areas.list_registry import ListRegistry
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
 from ..core.lists.consumer_memory import OWN_SELECTOR_GROUP_BYTES, selector_group_charge
@@ -51,10 +51,10 @@ class LedgerAudit:
 class DestinationAudit:
     """The audit of queues, topics and subscriptions, their consumers and their message groups."""
 
-    def __init__(self, opened: OpenDestinations, memory: MemoryOwners, target_lists: TargetLists) -> None:
+    def __init__(self, opened: OpenDestinations, memory: MemoryOwners, list_registry: ListRegistry) -> None:
         self._opened = opened
         self._memory = memory
-        self._target_lists = target_lists
+        self._list_registry = list_registry
 
     def audit(self) -> Mapping[str, int]:
         """Return the charges for destinations, consumers and groups. Requires: the lock.
@@ -98,12 +98,12 @@ class DestinationAudit:
         assigned = sum(consumer.selector_group is not consumer.selector_group.common for consumer in consumers)
         selector_groups = {consumer.selector_group.common for consumer in consumers}
         listless = sum(not selector_group.lists for selector_group in selector_groups)
-        assert self._target_lists.listless_selector_groups == listless
+        assert self._list_registry.listless_selector_groups == listless
         return (
             sum(consumer.charge_bytes for consumer in consumers)
             + sum(selector_group_charge(selector_group.selector) for selector_group in selector_groups)
             + OWN_SELECTOR_GROUP_BYTES * assigned
-            + self._target_lists.charge_bytes
+            + self._list_registry.charge_bytes
             - self._memory.consumer_memory.owed_bytes
         )
 

@@ -20,7 +20,7 @@ from ...store.checkpoint.checkpointer import Checkpointer
 from ..admission.duplicate_windows import DuplicateWindows
 from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import AUTO, Settings
-from ..core.areas.target_lists import TargetLists
+from ..core.areas.list_registry import ListRegistry
 from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.memory.watermarks import Watermarks
 from ..core.monitor import Monitor
@@ -61,7 +61,7 @@ class Resizing:
         checkpointer: Checkpointer,
         index_fit: IndexFit,
         budget: Budget,
-        target_lists: TargetLists,
+        list_registry: ListRegistry,
         watermarks: Watermarks,
         sender_parts: SenderParts,
         windows: DuplicateWindows,
@@ -71,7 +71,7 @@ class Resizing:
         self._checkpointer = checkpointer
         self._index_fit = index_fit
         self._budget = budget
-        self._target_lists = target_lists
+        self._list_registry = list_registry
         self._watermarks = watermarks
         self._sender_parts = sender_parts
         self._windows = windows
@@ -148,7 +148,7 @@ class Resizing:
         while not self.advance():
             with self._monitor.lock, self._monitor.while_open:
                 is_index_awaited = holder_names.INDEX in self._awaited()
-                is_read = self._target_lists.is_loading
+                is_read = self._list_registry.is_loading
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
                 checkpoints += 1
                 self._checkpointer.checkpoint()

@@ -61,14 +61,14 @@ class Upcalls(ListEvents):
         self.watermarks.watch.sample(target)
 
     def unread(self, lane: LaneState) -> None:
-        """For TargetLists: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock.
+        """For the ListRegistry: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock.
 
-        The warmer knows the open queues, whose lists TargetLists make.
+        The warmer knows the open queues, whose lists the ListRegistry makes.
         """
         self.warmer.begin(lane)
 
     def gone(self, lane: LaneState) -> None:
-        """For TargetLists: stop warming a lane that is gone, as with `unread`. Requires: the lock."""
+        """For the ListRegistry: stop warming a lane that is gone, as with `unread`. Requires: the lock."""
         self.warmer.forget(lane)
 
     def lane(self, lane_number: int) -> LaneState | None:

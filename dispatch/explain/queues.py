@@ -201,7 +201,7 @@ def _prefetch_causes(store: ExplainedStore, consumer: Consumer, places: MessageP
 def _in_flight_memory(store: ExplainedStore) -> list[Cause]:
     """Return who holds the memory of messages that are handed out, starting with whoever holds most."""
     tallies: dict[str, Tally] = {}
-    for lane in store.target_lists.lanes():
+    for lane in store.list_registry.lanes():
         for delivery in lane.deliveries.values():
             tallies.setdefault(lane.destination.qualified_name, Tally()).add(delivery)
     for transaction in store.transactions.undecided.values():

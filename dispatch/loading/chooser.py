@@ -101,7 +101,7 @@ class LoadChooser:
             bound_bytes = target.high_watermark_bytes
         room = max(bound_bytes - target.direct_bytes, 0)
         if runs:
-            room = target.lane.load_room(room, runs.first)
+            room = target.lane.load_rule.load_room(room, runs.first)
         return min(room, self._watermarks.shares.load_bytes_max)
 
 
@@ -111,10 +111,11 @@ def _skip_blocks(target: TargetList) -> Candidate | None:
     assert selector is not None
     if target.frontier >= lane.published_end:
         return None
-    candidate = lane.next_candidate(selector, target.skip_names, target.frontier)
+    candidate = lane.scan().next_candidate(selector, target.skip_names, target.frontier)
     end = lane.published_end if candidate is None else min(candidate.sequence, lane.published_end)
     if end > target.frontier:
-        lane.note_unmatched(target.frontier, end)
+        if lane.unmatched is not None:
+            lane.unmatched.add(target.frontier, end - 1)
         target.advance_frontier(end)
     return candidate
 
@@ -137,7 +138,7 @@ def _load_of(
 def _part_cached_from_read(load: Load[TargetList]) -> None:
     """Cut a load before the first message to be read, if the caches have enough of the messages before it."""
     target = load.target
-    if target.lane.reads_for_others and load.last + 1 < target.lane.published_end:
+    if target.lane.load_rule.reads_for_others and load.last + 1 < target.lane.published_end:
         _cut_to_cached(load, 1)  # the next load then begins with a read, which serves other lists best
     elif load.is_needed:
         _cut_to_cached(load, CACHED_MESSAGES_MIN)

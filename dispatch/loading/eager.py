@@ -21,8 +21,8 @@ from ...cache.spill.spill_account import SpillAccount
 from ...store.errors import StoreFailed
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.list_registry import ListRegistry
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.target_lists import TargetLists
 from ..core.lists.load import Load
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import TargetList
@@ -43,7 +43,7 @@ class EagerLoader:
     def __init__(
         self,
         monitor: Monitor,
-        target_lists: TargetLists,
+        list_registry: ListRegistry,
         watermarks: Watermarks,
         dispatch_area: DispatchArea,
         loads: LoadRequests,
@@ -52,7 +52,7 @@ class EagerLoader:
     ) -> None:
         """Make the loader. spill_account, reading: see LoadMemory."""
         self._monitor = monitor
-        self._target_lists = target_lists
+        self._list_registry = list_registry
         self._watermarks = watermarks
         self._dispatch_area = dispatch_area
         self._loads = loads
@@ -91,7 +91,7 @@ class EagerLoader:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self.install(load)
             if makes_room and load.survey is not None:
-                load.target.lane.make_survey_room()
+                load.target.lane.scan().make_survey_room()
         except BaseException:
             self.abandon_interrupted(load)
             raise
@@ -152,7 +152,8 @@ class EagerLoader:
                 return True
         if is_awaited:
             return False
-        return target.lane.waits_for_takes(target.first_to_load, target.high_watermark_bytes - target.direct_bytes)
+        room_bytes = target.high_watermark_bytes - target.direct_bytes
+        return target.lane.load_rule.waits_for_takes(target.first_to_load, room_bytes)
 
     # ------------------------------------------------------------------ begin
 
@@ -179,7 +180,7 @@ class EagerLoader:
     def abandon(self, load: Load[TargetList]) -> None:
         """End a load without installing it, and give back its memory. The list is as before. Requires: the lock."""
         was_begun = load.target.load is load
-        is_read = self._target_lists.end_load(load.target)
+        is_read = self._list_registry.end_load(load.target)
         self._memory.release_buffer(load)
         load.target.release(load.reserved_bytes)
         lane = load.target.lane
@@ -207,7 +208,7 @@ class EagerLoader:
         if target.needs_claims and not load.needed_claims and load.from_cache and not target.lane.is_persistent:
             self.abandon(load)  # the load took the only copies, but other lists share these messages now
             return
-        is_alive = self._target_lists.end_load(target)
+        is_alive = self._list_registry.end_load(target)
         self._memory.release_buffer(load)
         put_into_list(load, is_alive=is_alive)
         target.selector_group.load_ended(self._monitor.deferred)

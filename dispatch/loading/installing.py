@@ -24,14 +24,14 @@ def put_into_list(load: Load[TargetList], *, is_alive: bool) -> None:
     """
     lane = load.target.lane
     if load.survey is not None:
-        lane.note_survey(load.survey)
+        lane.scan().note_survey(load.survey)
     kept = _put(load, is_alive=is_alive)
     if lane.unmatched is not None and is_alive:
         for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
             lane.unmatched.add(sequence, sequence)
     if load.from_cache:
         _drop_unused_copies(load, {message[0] for message in kept})
-    lane.on_load_installed(load)
+    lane.load_rule.on_load_installed(load)
     if load.unreadable and is_alive:  # a later load meets again what lies behind the end of this one
         _give_up(lane, [found for found in load.unreadable if found[0] <= load.last])
 

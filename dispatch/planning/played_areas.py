@@ -10,15 +10,14 @@ from ...cache.accounting.shares import Shares
 from ...store.index.delivery_counts import DeliveryCountTable
 from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.list_registry import ListRegistry
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
-from ..core.areas.target_lists import TargetLists
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model.destination import DestinationStateParts
 from ..core.model.lane_reader import LaneReader
-from ..core.model.lane_storage import LaneStateParts
 from ..core.monitor import Monitor
 from ..distribution.distribution_chooser import DistributionChooser
 from ..distribution.distribution_parts import DistributionParts
@@ -55,10 +54,10 @@ class PlayedAreas:
             measures=traffic.measures,
         )
         self.target_area = TargetArea(monitor, loads, self.dispatch_area, traffic)
-        self.target_lists = TargetLists(memory, self.watermarks, loads, self.dispatch_area, events, traffic)
+        self.list_registry = ListRegistry(memory, self.watermarks, loads, self.dispatch_area, events, traffic)
         distributions = DistributionParts(
             target_area=self.target_area,
-            target_lists=self.target_lists,
+            list_registry=self.list_registry,
             dispatch_area=self.dispatch_area,
             loads=loads,
             consumer_memory=memory.consumer_memory,
@@ -66,11 +65,11 @@ class PlayedAreas:
         )
         self.destination_state_parts = DestinationStateParts(
             target_area=self.target_area,
-            target_lists=self.target_lists,
             distribution_chooser=DistributionChooser(Policies({}), distributions),
             monitor=monitor,
             memories=memory.memories,
             destination_memory=memory.destination_memory,
+<<<<<<< HEAD
             lane_state_parts=LaneStateParts(
                 message_store=store,
                 fingerprints=store.fingerprints,
@@ -80,4 +79,19 @@ class PlayedAreas:
                 reader=LaneReader(monitor, store, Overdraft(reading)),
                 syncs_always=False,
             ),
+||||||| 1bf62822
+            lane_state_parts=LaneStateParts(
+                message_store=store,
+                delivery_count_table=DeliveryCountTable(),
+                return_counts=PlayedReturns(),
+                reader=LaneReader(monitor, store, Overdraft(reading)),
+                syncs_always=False,
+            ),
+=======
+            message_store=store,
+            delivery_count_table=DeliveryCountTable(),
+            return_counts=PlayedReturns(),
+            reader=LaneReader(monitor, store, Overdraft(reading)),
+            syncs_always=False,
+>>>>>>> l6
         )

@@ -16,9 +16,9 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.persistent_lane_state import PersistentLaneState
-from ..core.model.delivery import LaneMessages
+from ..core.model.delivery import DeliveryLane
 from ..core.model.destination import DestinationStateParts, SelectorGroup
-from ..core.model.matching import NO_NAMES
+from ..core.model.lane_scan import FULL_SCAN, LaneScan
 from ..selectors.selector import Selector
 
 
@@ -31,9 +31,9 @@ class PlayedLaneState(PersistentLaneState):
     __slots__ = ()
     state_bytes = 0
 
-    def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """Return no names, because a trace has no headers."""
-        return NO_NAMES
+    def scan(self) -> LaneScan:
+        """Return a scan that skips nothing, because a trace has no headers."""
+        return FULL_SCAN
 
 
 class PlayedLane:
@@ -79,5 +79,5 @@ class PlayedSelectorGroup(SelectorGroup):
         self.taken = taken
         self.played = played
 
-    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+    def wants(self, lane: DeliveryLane, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         return self.selector is None or message[0] + self.played.base in self.taken

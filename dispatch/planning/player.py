@@ -82,11 +82,11 @@ class TracePlayer:
         memory = make_memory(self.budget, shares, memory_rule)
         areas = PlayedAreas(self.monitor, memory, shares, self.loads, steady.now_ms, self.store, reading)
         self.dispatch_area, self.target_area = areas.dispatch_area, areas.target_area
-        self.watermarks, self._target_lists = areas.watermarks, areas.target_lists
+        self.watermarks, self._list_registry = areas.watermarks, areas.list_registry
         self.destination_state_parts = areas.destination_state_parts
         self.loader = EagerLoader(
             self.monitor,
-            self._target_lists,
+            self._list_registry,
             self.watermarks,
             self.dispatch_area,
             self.loads,
@@ -164,19 +164,19 @@ class TracePlayer:
     # ------------------------------------------------------------------ takes
 
     def _open(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        played, target_lists = self._played_lane(lane_number), self._target_lists
+        played, list_registry = self._played_lane(lane_number), self._list_registry
         played.is_new = False
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
         selector_group = PlayedSelectorGroup(selector, self._wanted.get(listed, SequenceSet()), played)
         played.lane.destination.selector_groups[selector.text if selector is not None else None] = selector_group
-        target_lists.add_list(played.lane, selector_group)
-        target_lists.update_sole_lists(played.lane.destination)
+        list_registry.add_list(played.lane, selector_group)
+        list_registry.update_sole_lists(played.lane.destination)
         self._lists[listed] = (selector_group.lists[0], PlayedConsumer(played.lane.destination, selector_group))
 
     def _close(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
-        self._target_lists.end_selector_group(target.lane.destination, target.selector_group)
+        self._list_registry.end_selector_group(target.lane.destination, target.selector_group)
 
     def _take(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]

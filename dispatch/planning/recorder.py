@@ -43,7 +43,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.memory.memory_owners import MemoryOwners
-from ..core.model.delivery import Delivery, LaneMessages
+from ..core.model.delivery import Delivery, DeliveryLane
 from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, TargetList, lane_of
 from ..topics.state.subscription_state import SubscriptionState
 
@@ -443,7 +443,7 @@ class RecordedDispatchArea(DispatchArea):
         # An ack has removed the message already; a returned message is still pending.
         self._recorder.settled(lane, sequence, 1, is_done=not lane.pending_lane.is_pending(sequence))
 
-    def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
+    def settle_run(self, lane: DeliveryLane, deliveries: Sequence[Delivery]) -> None:
         super().settle_run(lane, deliveries)
         self._recorder.settled(lane_of(deliveries[0]), deliveries[0].sequence, len(deliveries), is_done=True)
 

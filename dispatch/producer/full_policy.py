@@ -106,7 +106,7 @@ class FullPolicy:
                     lengths = list(oldest.lane.pending_lane.lengths(first, last))
                     chosen, chosen_bytes = _choose(lengths, messages, size_bytes)
                     dropped = oldest.remove(first, first + chosen - 1)
-                    destination.dropped += dropped
+                    destination.count_dropped(dropped)
                     removed += dropped
                     messages -= chosen
                     size_bytes -= chosen_bytes
@@ -128,7 +128,7 @@ class FullPolicy:
         to = self._policies.redelivery(destination.name).dead_letter_queue
         if to is None:
             with monitor.lock, monitor.all_or_broken:
-                destination.dropped += 1
+                destination.count_dropped(1)
             return None
         self._checkpointer.require_index_room(INDEX_BLOCKS)
         timestamp = monitor.clock_ms()
@@ -148,7 +148,7 @@ class FullPolicy:
                     )
                     id_prefix = non_persistent.id_prefix
                     sequence = non_persistent.add(timestamp, properties, body)
-            destination.dead_lettered += 1
+            destination.counts.dead_lettered += 1
         return own_id if own_id is not None else f"{id_prefix}{sequence}"
 
     def dropped_id(self, id_prefix: str) -> str:

@@ -71,7 +71,7 @@ def make_topic_layer(
     unmatched_acker = UnmatchedAcker(core.monitor, directory.message_store, directory.subscription_writer, reading)
     subscription_registry = _make_subscription_registry(core, directory, unmatched_acker)
     patterns = PatternRegistry(
-        core.target_lists, core.destination_state_parts, directory.subscription_writer, subscription_registry
+        core.list_registry, core.destination_state_parts, directory.subscription_writer, subscription_registry
     )
     retention = _make_retention(core, directory)
     topics = _make_topics(core, directory, subscription_registry, patterns, retention, keys)
@@ -204,6 +204,7 @@ def _make_subscription_registry(
         writer=directory.subscription_writer,
         removals=core.removals,
         timed=core.timed,
+        list_registry=core.list_registry,
         unrecorded=UnrecordedStore(directory.message_store),
         unmatched_acker=unmatched_acker,
     )

@@ -456,7 +456,7 @@ def test_recipe_of_a_delivery_rule_names_all_who_wake_consumers() -> None:
     )
     assert set(threads) == callers(notifies)
     caller, *for_whom = callbacks
-    assert caller == "SelectorGroupConsumers.call_armed"
+    assert caller == "SelectorGroup.call_armed"
     assert set(for_whom) == callers(lambda called: called.attr == "call_armed")
 
 

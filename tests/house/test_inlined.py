@@ -217,7 +217,7 @@ def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:
     ],
 )
 def test_an_arrival_wakes_as_one_message_of_a_slice_does(place: str) -> None:
-    wakes = function("dispatch/core/model/selector_group_consumers.py:SelectorGroupConsumers.wake_for").body
+    wakes = function("dispatch/core/model/destination.py:SelectorGroup.wake_for").body
     expected = [
         ast.unparse(each)
         .replace("self.", "selector_group.")

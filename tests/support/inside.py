@@ -31,9 +31,9 @@ from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.consumer.consumer_registry import ConsumerRegistry
 from forebay.dispatch.consumer.ending import ConsumerEnding
 from forebay.dispatch.core.areas.dispatch_area import DispatchArea
+from forebay.dispatch.core.areas.list_registry import ListRegistry
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
-from forebay.dispatch.core.areas.target_lists import TargetLists
 from forebay.dispatch.core.destinations.destination_state import NamedDestinationState
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
@@ -184,8 +184,8 @@ class Inside:
         return self.__layers.areas.target_area
 
     @property
-    def target_lists(self) -> TargetLists:
-        return self.__layers.areas.target_lists
+    def list_registry(self) -> ListRegistry:
+        return self.__layers.areas.list_registry
 
     @property
     def reclaim(self) -> Reclaim:

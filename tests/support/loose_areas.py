@@ -63,7 +63,7 @@ class Areas:
         reading = self.budget.holder(holder_names.READ_BUFFERS)
         areas = PlayedAreas(self.monitor, self.memory, shares, self.loads, self.clock.time_ms, self._store, reading)
         self.dispatch_area, self.target_area = areas.dispatch_area, areas.target_area
-        self.watermarks, self.target_lists = areas.watermarks, areas.target_lists
+        self.watermarks, self.list_registry = areas.watermarks, areas.list_registry
         self._parts = areas.destination_state_parts
         self._queues = 0
         self._pending_lanes: dict[PersistentLaneState, NonPersistentLane] = {}
@@ -109,7 +109,7 @@ class Areas:
         lane = PersistentLaneState(queue, self._store.empty_lane, f"{queue.name}-", pending_lane)
         self._pending_lanes[lane] = pending_lane
         queue.put_lane(priority, lane)
-        self.target_lists.add_lane(lane)
+        self.list_registry.add_lane(lane)
         return lane
 
     def non_persistent_lane(self, queue: QueueState, priority: int = 4) -> NonPersistentLaneState:
@@ -118,13 +118,13 @@ class Areas:
         lane = NonPersistentLaneState(queue, pending_lane, "", self.memory.overflow, lambda lane: None)
         lane.persistent_lane_state = queue.lanes[priority]
         queue.put_non_persistent_lane(priority, lane)
-        self.target_lists.add_lane(lane)
+        self.list_registry.add_lane(lane)
         return lane
 
     def subscribe(self, queue: QueueState, selector: str | None = None) -> SelectorGroup:
         """Make a selector group with its lists, as the first consumer does."""
         compiled = None if selector is None else compile_selector(selector)
-        return self.target_lists.ensure_selector_group(queue, compiled)
+        return self.list_registry.ensure_selector_group(queue, compiled)
 
     def list_of(self, name: str) -> TargetList:
         """Make a queue with one lane and one list."""
@@ -163,7 +163,7 @@ class Areas:
         """Assert that the ledger agrees with the lists and caches, and check the lists."""
         for target in self.watermarks.lists:
             target._check()
-        for name, charge_bytes in self.target_lists.audit().items():
+        for name, charge_bytes in self.list_registry.audit().items():
             assert self.budget.held_by(name) == charge_bytes, name
 
 

@@ -3,7 +3,7 @@
 A message that is handed out takes its charge along, from its list to the DispatchArea. The arithmetic with these
 charges is in this file; MessageMemory.in_flight_rooms says how much room there is. On the path of a single message
 (dispatch_one, settle) the arithmetic is written inline, and `audit` compares the sums with the deliveries. This module
-does not know TargetLists (target_lists.py), which makes and ends the lists.
+does not know the ListRegistry (list_registry.py), which makes and ends the lists.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..memory.memory_owners import MemoryOwners
-from ..model.delivery import Delivery, LaneMessages, content_bytes
+from ..model.delivery import Delivery, DeliveryLane, content_bytes
 from ..model.destination import CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..model.distribution_roles import Dispatcher
 from .list_order import next_by_arrival
@@ -325,7 +325,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         if self._waiters:
             self.retry_waiters()
 
-    def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
+    def settle_run(self, lane: DeliveryLane, deliveries: Sequence[Delivery]) -> None:
         """Settle acknowledged deliveries of one lane. All belong to one consumer, and none is there twice."""
         in_flight, charge = lane.deliveries, OVERHEAD_BYTES * len(deliveries)
         is_all = len(in_flight) == len(deliveries)
@@ -411,7 +411,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         """
         return self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
 
-    def audit(self, lanes: Iterable[LaneMessages], shares: Shares) -> int:
+    def audit(self, lanes: Iterable[DeliveryLane], shares: Shares) -> int:
         """Return what deliveries of these lanes should be charged. AssertionError if dispatch_bytes_max is wrong."""
         kept = [
             max(memory.dispatch_holder.held_bytes, memory.in_flight_reserves[0])

@@ -4,8 +4,8 @@ An area is where all messages of one stage are. The messages of the TargetArea a
 DispatchArea were taken and are not settled.
 
 Each open store has one TargetArea. It offers arrivals to the lists, and reoffers messages that are free again or due to
-lists that have passed them. Lanes and lists call it through its abstract class, AbstractTargetArea. TargetLists
-(target_lists.py) knows which lists there are, and memory/reclaim.py which of them give memory back.
+lists that have passed them. Lanes and lists call it through its abstract class, AbstractTargetArea. The
+ListRegistry (list_registry.py) knows which lists there are, and memory/reclaim.py which of them give memory back.
 """
 
 from __future__ import annotations

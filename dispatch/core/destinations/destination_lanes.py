@@ -12,7 +12,7 @@ from ....store.format.branch import Branch
 from ....store.index.idle_lanes import IdleLanes
 from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_SHIFT, lanes_of
-from ..areas.target_lists import TargetLists
+from ..areas.list_registry import ListRegistry
 from ..lanes.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
 from ..lanes.persistent_lane_state import PersistentLaneState
 from ..memory.memory_owners import MemoryOwners
@@ -33,7 +33,7 @@ class DestinationLanes:
         monitor: Monitor,
         message_store: MessageStore,
         epoch: int,
-        target_lists: TargetLists,
+        list_registry: ListRegistry,
         memory: MemoryOwners,
         overhead: DestinationOverhead,
         timed: TimedLanes,
@@ -43,7 +43,7 @@ class DestinationLanes:
         self._monitor = monitor
         self._message_store = message_store
         self._epoch = epoch
-        self._target_lists = target_lists
+        self._list_registry = list_registry
         self._overflow = memory.overflow
         self._overhead = overhead
         self._timed = timed
@@ -102,7 +102,7 @@ class DestinationLanes:
     def _add(self, destination: NamedDestinationState, priority: int) -> PersistentLaneState:
         lane = destination.make_lane(priority, self._message_store)
         destination.put_lane(priority, lane)
-        self._target_lists.add_lane(lane)
+        self._list_registry.add_lane(lane)
         non_persistent = destination.non_persistent_lanes[priority]
         if non_persistent is not None:
             non_persistent.persistent_lane_state = lane
@@ -135,7 +135,7 @@ class DestinationLanes:
             lane = NonPersistentLaneState(destination, pending_lane, prefix, self._overflow, self._timed.note)
             destination.put_non_persistent_lane(priority, lane)
             lane.persistent_lane_state = destination.lanes[priority]
-            self._target_lists.add_lane(lane)
+            self._list_registry.add_lane(lane)
         return lane
 
     def non_persistent_prefix(self, destination: int, priority: int) -> str:

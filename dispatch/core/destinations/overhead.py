@@ -17,7 +17,7 @@ from ....store.format.state_record import QUEUE
 from ....store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
 from ....store.index.subscriptions import SUBSCRIBER_BYTES
 from ...selectors.selector import Selector
-from ..areas.target_lists import TargetLists
+from ..areas.list_registry import ListRegistry
 from ..lists.consumer_memory import LIST_BYTES, OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from ..memory.watermarks import Watermarks
 from ..model.destination import LANE_STATE_BYTES
@@ -94,7 +94,7 @@ class DestinationOverhead:
 
     def __init__(
         self,
-        target_lists: TargetLists,
+        list_registry: ListRegistry,
         watermarks: Watermarks,
         budget: Budget,
         destination_memory: Overdraft,
@@ -106,7 +106,7 @@ class DestinationOverhead:
         closable: closes some queues and topics that are empty.
         """
         self.holder = destination_memory.holder
-        self._target_lists = target_lists
+        self._list_registry = list_registry
         self._watermarks = watermarks
         self._budget = budget
         self._destination_memory = destination_memory
@@ -170,7 +170,7 @@ class DestinationOverhead:
         """
         self._require(charge_bytes, self.holder, users=(opened,))
         if lists := opened.lists_per_lane:
-            kept_bytes = LIST_BYTES * max(self._target_lists.listless_selector_groups - opened.first_lists, 0)
+            kept_bytes = LIST_BYTES * max(self._list_registry.listless_selector_groups - opened.first_lists, 0)
             self._require(LIST_BYTES * lists, self._consumer_memory.holder, kept_bytes, (opened,))
 
     def require_consumer(self, destination: DestinationState, selector: Selector | None, consumer_bytes: int) -> None:
@@ -179,7 +179,7 @@ class DestinationOverhead:
         This leaves the memory that the first message of a queue needs for the lists of its consumers.
         """
         lists_bytes = LIST_BYTES * sum(1 for _ in destination.all_lanes())
-        charge_bytes, kept_bytes = consumer_bytes, LIST_BYTES * self._target_lists.listless_selector_groups
+        charge_bytes, kept_bytes = consumer_bytes, LIST_BYTES * self._list_registry.listless_selector_groups
         if (selector.text if selector is not None else None) not in destination.selector_groups:
             charge_bytes += selector_group_charge(selector) + lists_bytes
             kept_bytes += 0 if lists_bytes else LIST_BYTES
@@ -195,7 +195,7 @@ class DestinationOverhead:
         charge_bytes = consumer_bytes + selector_group_charge(selector) + 2 * LIST_BYTES * sum(lanes)
         existing_bytes = (NAMED_BYTES + SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(topics)
         existing_bytes += (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * sum(lanes)
-        kept_bytes = LIST_BYTES * (self._target_lists.listless_selector_groups + (not sum(lanes)))
+        kept_bytes = LIST_BYTES * (self._list_registry.listless_selector_groups + (not sum(lanes)))
         self._require(existing_bytes, self.holder, users=topics)
         self._require(charge_bytes + existing_bytes, self._consumer_memory.holder, kept_bytes, topics)
 

@@ -13,18 +13,14 @@ from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from ....cache.spill.overflow import Overflow
 from ....store.errors import Closed
 from ....store.format.times import MessageTimes
-from ....store.index.fingerprint import BlockSurvey
-from ....store.index.fingerprints import Candidate
 from ....store.stored_message import StoredMessage
 from ....store.tmp.non_persistent_lane import NonPersistentLane
 from ....store.tmp.spilled_message import TmpRegion
-from ...selectors.selector import Selector
 from ..lists.load import Load
 from ..lists.pager import Pager
 from ..model.contracts import BackingStore
 from ..model.delivery import Delivery, is_lazy, message_of
 from ..model.destination import CoreDestination, LaneState, TargetList
-from ..model.matching import NO_NAMES
 
 NON_PERSISTENT_LANE_BYTES: Final = 3072
 """Charged for an open lane of non-persistent messages, with its part of tmp-storage.
@@ -99,7 +95,7 @@ class NonPersistentLaneState(LaneState):
                 sole.direct_bytes += charge
                 sole.frontier = behind
                 self.published_end = behind
-                selector_group = sole.selector_group  # SelectorGroupConsumers.wake_for one message, written inline
+                selector_group = sole.selector_group  # SelectorGroup.wake_for one message, written inline
                 if selector_group.waiting:
                     selector_group.arrived.notify()
                 if selector_group.is_armed:
@@ -184,22 +180,6 @@ class NonPersistentLaneState(LaneState):
             self.overflow.keep(pending_lane, (message,))
 
     # ------------------------------------------------------------------ reading, and what can't be read
-
-    def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """Return no names, because only blocks of the journal's index have fingerprints."""
-        return NO_NAMES
-
-    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return the message at this sequence, because without fingerprints no message can be skipped."""
-        return Candidate(sequence, NO_NAMES)
-
-    def note_survey(self, survey: BlockSurvey) -> None:
-        """Raise AssertionError: `next_candidate` makes no survey."""
-        raise AssertionError("no headers of non-persistent messages are surveyed")
-
-    def make_survey_room(self) -> None:
-        """Raise AssertionError, as `note_survey` does."""
-        raise AssertionError("no headers of non-persistent messages are surveyed")
 
     def quarantine(self, sequence: int) -> bool:
         """Return False: tmp-storage is not quarantined, because a crash forgets it."""

@@ -11,14 +11,11 @@ from collections.abc import Sequence
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of_all
 from ....store.index.destination_lane import DeletedLane, DestinationLane
-from ....store.index.fingerprint import BlockSurvey
-from ....store.index.fingerprints import Candidate, has_fingerprints
 from ....store.index.journaled_lane import JournaledLane
 from ....store.index.pending_lane import PendingLane
 from ....store.stored_message import StoredMessage
-from ...selectors.selector import Selector
 from ..model.destination import CoreDestination, LaneState
-from ..model.matching import NO_NAMES
+from ..model.lane_scan import FingerprintScan, LaneScan
 
 
 class PersistentLaneState(LaneState):
@@ -32,7 +29,7 @@ class PersistentLaneState(LaneState):
     the messages are. The state lock guards it.
     """
 
-    __slots__ = ("destination_lane",)
+    __slots__ = ("destination_lane", "_message_store")
 
     def __init__(
         self,
@@ -49,6 +46,7 @@ class PersistentLaneState(LaneState):
         super().__init__(destination, destination_lane if pending_lane is None else pending_lane, id_prefix)
         # The store's lane of the queue or topic. Records add messages to it.
         self.destination_lane = destination_lane
+        self._message_store = destination.parts.message_store
 
     # ------------------------------------------------------------------ arrivals
 
@@ -123,8 +121,9 @@ class PersistentLaneState(LaneState):
         """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
         pending_lane = self.pending_lane
         assert isinstance(pending_lane, JournaledLane)
-        return self.lane_state_parts.message_store.quarantine(pending_lane, sequence)
+        return self._message_store.quarantine(pending_lane, sequence)
 
+<<<<<<< HEAD
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
         names = NO_NAMES if selector is None else selector.header_names
@@ -144,6 +143,31 @@ class PersistentLaneState(LaneState):
     def make_survey_room(self) -> None:
         """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
         self.lane_state_parts.make_fingerprint_room()
+||||||| 1bf62822
+    def skip_names(self, selector: Selector | None) -> frozenset[str]:
+        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
+        names = NO_NAMES if selector is None else selector.header_names
+        return names if has_fingerprints(names) else NO_NAMES
+
+    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
+        """Return where the next message may be that a selector matches, by the fingerprints of the index."""
+        if not names:
+            return Candidate(sequence, NO_NAMES)
+        message_store = self.lane_state_parts.message_store
+        return message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
+
+    def note_survey(self, survey: BlockSurvey) -> None:
+        """Let the index keep fingerprints of the headers that were examined."""
+        self.lane_state_parts.message_store.note_survey(self.destination_lane, survey)
+
+    def make_survey_room(self) -> None:
+        """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
+        self.lane_state_parts.message_store.make_fingerprint_room()
+=======
+    def scan(self) -> LaneScan:
+        """Return a scan that skips blocks by the fingerprints of the index."""
+        return FingerprintScan(self._message_store, self.destination_lane)
+>>>>>>> l6
 
     def lose_unreadable(self, sequence: int) -> None:
         """Hand over a message that can't be read to the TargetArea, so that it is recorded as lost."""

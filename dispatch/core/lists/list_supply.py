@@ -47,7 +47,7 @@ class ListSupply(ListContents):
         super().__init__(consumer_memory)
         # The memory that its messages are charged to.
         self.memory = memory
-        # Most bytes of direct messages; 0 until TargetLists.begin_list grants the list a share of memory.
+        # Most bytes of direct messages; 0 until ListRegistry.begin_list grants the list a share of memory.
         self.high_watermark_bytes = 0
         # The loader reads from disk up to this many bytes; from the caches it takes up to the high watermark.
         self.read_ahead_bytes = 0

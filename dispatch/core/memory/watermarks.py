@@ -87,7 +87,7 @@ class Watermarks:
         self._bound_in_flight = bound_in_flight
         self._retry_waiters = retry_waiters
         self._measures = measures
-        # All lists, which TargetLists begin and end. Others only read it.
+        # All lists, which the ListRegistry begins and ends. Others only read it.
         self.lists: dict[TargetList, None] = {}
         self.reclaim = Reclaim(memory, self.lists.keys())
         # How the memory limit is divided now.
@@ -186,7 +186,7 @@ class Watermarks:
         return limit_bytes
 
     def shorten(self, target: TargetList) -> None:
-        """See AbstractTargetLists.
+        """Cut a list to the bytes that its lane allows. Messages above go to the PendingCache if they fit.
 
         The message that reaches over the high watermark stays, as a load brings one at least.
         """

@@ -1,6 +1,6 @@
-"""AbstractTargetArea, which lanes and lists call, and AbstractTargetLists, which destinations and their lanes call.
+"""AbstractTargetArea: the TargetArea as lanes and lists call it. They are below it, and it has them.
 
-Lanes and lists are type parameters, because these abstract classes only pass them on.
+Lanes and lists are type parameters, because this abstract class only passes them on.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 from ....store.stored_message import StoredMessage
 from ..lists.list_supply import ListSupply
-from .delivery import LaneMessages
+from .delivery import DeliveryLane
 
-LaneT = TypeVar("LaneT", bound=LaneMessages)
+LaneT = TypeVar("LaneT", bound=DeliveryLane)
 ListT = TypeVar("ListT", bound=ListSupply)
 
 
@@ -43,19 +43,3 @@ class AbstractTargetArea(ABC, Generic[LaneT, ListT]):
     @abstractmethod
     def retry_load(self, target: ListT) -> None:
         """Request a load for a list that was given up for want of memory, if enough is free now."""
-
-
-class AbstractTargetLists(ABC, Generic[LaneT, ListT]):
-    """The interface of the TargetLists that destinations and their lanes call. The state lock guards it."""
-
-    @abstractmethod
-    def add_lane(self, lane: LaneT) -> None:
-        """Give each selector group of the queue a list over a new lane."""
-
-    @abstractmethod
-    def on_lane_gone(self, lane: LaneT) -> None:
-        """Report that a lane has ended, and release its charge. Removals and ended subscriptions call it."""
-
-    @abstractmethod
-    def shorten(self, target: ListT) -> None:
-        """Cut a list to the bytes that its lane allows, and move the other messages to the lane's cache."""

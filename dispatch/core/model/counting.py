@@ -1,6 +1,6 @@
 """Counters of destinations: the depth, and the messages that came and left since the directory was opened.
 
-Each lane counts for itself, and a DestinationLifecycle adds up its lanes and its `earlier` counts from before it was
+Each lane counts for itself, and DestinationCounts has the rest, with what was counted before the destination was
 closed. Counters live as long as the process: of a closed queue, 108 bytes remain in CountedRows.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+from .delivery import DeliveryLane
 
 
 class DestinationTotals(NamedTuple):
-    """Depth and bytes of a destination, and what came and left since the directory was opened.
-
-    See DestinationLifecycle.
-    """
+    """Depth and bytes of a destination, and what came and left since the directory was opened."""
 
     depth: int
     depth_bytes: int
@@ -46,6 +46,90 @@ class EarlierCounts(NamedTuple):
 
 NOTHING_COUNTED: Final = EarlierCounts()
 
+
+class DestinationCounts:
+    """What a destination has counted since the directory was opened, without what its open lanes count.
+
+    The state lock guards it.
+    """
+
+    __slots__ = (
+        "earlier",
+        "misses",
+        "delivered",
+        "dead_lettered",
+        "dropped",
+        "evicted",
+        "blocked_sends",
+        "blocked_seconds",
+    )
+
+    def __init__(self) -> None:
+        # What was counted before this object was made; of lanes, only this has what closed ones had counted.
+        self.earlier = NOTHING_COUNTED
+        # Misses of selector groups that have ended.
+        self.misses = 0
+        # Deliveries to consumers that are closed.
+        self.delivered = 0
+        # Messages that became dead letters: after their last attempt, rejected, expired, or diverted from a full queue.
+        self.dead_lettered = 0
+        # Messages that the policy gave up for want of room.
+        self.dropped = 0
+        # Messages of a topic that slow subscribers have lost, counted once for each subscriber.
+        self.evicted = 0
+        self.blocked_sends = 0
+        # Time for which sends waited for room, counted when a wait ends.
+        self.blocked_seconds = 0.0
+
+    def restore(self, earlier: EarlierCounts) -> None:
+        """Continue from these earlier counts. Requires: the destination was just made."""
+        self.earlier = earlier
+        self.misses, self.delivered, self.dead_lettered = earlier.misses, earlier.delivered, earlier.dead_lettered
+        self.dropped, self.evicted = earlier.dropped, earlier.evicted
+        self.blocked_sends, self.blocked_seconds = earlier.blocked_sends, earlier.blocked_seconds
+
+    def totals(self, lanes: Sequence[DeliveryLane]) -> DestinationTotals:
+        """Return the depth, and what came and left, from one walk over all lanes of the destination."""
+        depth = depth_bytes = 0
+        enqueued, enqueued_bytes, dequeued_bytes = self.earlier[:3]
+        for lane in lanes:
+            pending_lane = lane.pending_lane
+            depth += pending_lane.pending_messages
+            depth_bytes += pending_lane.pending_bytes
+            enqueued += lane.enqueued
+            enqueued_bytes += lane.enqueued_bytes
+            dequeued_bytes += lane.dequeued_bytes
+        return DestinationTotals(depth, depth_bytes, enqueued, enqueued_bytes, dequeued_bytes)
+
+    def to_keep(self, lanes: Sequence[DeliveryLane], totals: DestinationTotals) -> EarlierCounts:
+        """Return what must be kept when the destination is closed. Requires: nobody takes from it.
+
+        lanes: all its lanes. totals: what came and left.
+        """
+        earlier = self.earlier
+        return EarlierCounts(
+            totals.enqueued,
+            totals.enqueued_bytes,
+            totals.dequeued_bytes,
+            earlier.acknowledged + sum(lane.acknowledged for lane in lanes),
+            earlier.redelivered + sum(lane.redelivered for lane in lanes),
+            earlier.unreadable + sum(lane.unreadable for lane in lanes),
+            earlier.expired + sum(lane.expired for lane in lanes),
+            self.delivered,
+            self.misses,
+            self.dead_lettered,
+            self.dropped,
+            self.evicted,
+            self.blocked_sends,
+            self.blocked_seconds,
+        )
+
+
+COUNTS_OF_ENDED: Final = DestinationCounts()
+"""The counts of all destinations that are closed or deleted. Nobody reads them, so one object takes them all.
+
+A send that still waits there counts its wait.
+"""
 
 _COLUMNS: Final = len(EarlierCounts._fields)
 

@@ -1,7 +1,7 @@
-"""Deliveries, the consumers that hold them, and LaneMessages, which knows the state of each pending message of a lane.
+"""Delivery: a message that was handed out; and what it knows of its consumer and of its lane.
 
 A message that was handed out is in flight: a consumer holds it as a Delivery until it is settled. A Delivery knows its
-AbstractConsumer and its LaneMessages, and a LaneMessages has the deliveries of its lane. So the three classes share a
+AbstractConsumer and its DeliveryLane, and a DeliveryLane has the deliveries of its lane. So the three classes share a
 module. Lists, queues and the full classes of lanes and consumers are above this module. The state lock guards all of
 it.
 """
@@ -194,10 +194,10 @@ class AbstractConsumer(ABC):
         """Take and return nothing any more, because this is the copy in a forked child."""
 
 
-class LaneMessages(ABC):
-    """The pending messages of one lane, each of which is in exactly one state. The state lock guards them.
+class DeliveryLane(ABC):
+    """A lane as its deliveries know it: pending messages, each of which is in exactly one state.
 
-    LaneStorage adds where the messages are outside the lists, and LaneState how they get to consumers.
+    LaneState adds how the messages get to consumers, and where they are outside the lists. The state lock guards it.
 
     state        recorded in         enters it by                    leaves it by
     unpublished  sequence >=         a send that is not durable yet  Publisher: it arrives
@@ -446,7 +446,7 @@ class Delivery:
     def __init__(
         self,
         consumer: AbstractConsumer,
-        lane: LaneMessages,
+        lane: DeliveryLane,
         sequence: int,
         properties: bytes,
         body: bytes | None,

@@ -6,14 +6,14 @@ Each of these attributes has the class that it holds as its type, because each m
 is fast only where it knows the class.
 
 Only the circle is here. What a class does without the others is in its base class below this module: ListSupply,
-LaneStorage, SelectorGroupConsumers, AbstractConsumer and DestinationLifecycle. The kinds of lanes and of destinations
-are above it. The state lock guards all objects.
+DeliveryLane, SelectorMatcher, AbstractConsumer and LimitedDestination. The kinds of lanes and of destinations are above
+it. The state lock guards all objects.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -22,16 +22,25 @@ from ....cache.accounting.overdraft import Overdraft
 from ....cache.accounting.shares import near_bytes
 from ....cache.messages.memory_registry import MemoryRegistry
 from ....cache.messages.message_memory import MessageMemory
+from ....store.environment.locks import UNAWAITED, OwnedLock, condition_of
+from ....store.errors import Closed, StoreFailed
+from ....store.format.return_record import ReturnedRun
+from ....store.format.state_record import CountedRun
+from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.index.pending_lane import PendingLane
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
+from ...admission.limits import DestinationLimits, LimitedDestination
 from ...selectors.selector import Selector
 from ..lists.list_contents import NO_MESSAGES
 from ..lists.list_supply import ListSupply
-from ..lists.load import Load
+from ..lists.load_rule import OWN_LOADS, LoadRule
+from ..lists.pager import READ_AGAIN
 from ..monitor import Monitor
-from .abstract_target_area import AbstractTargetArea, AbstractTargetLists
-from .delivery import AbstractConsumer, Delivery
+from .abstract_target_area import AbstractTargetArea
+from .contracts import LaneCache, LanePendingCache, PersistentStore, ReturnCounts
+from .counting import DestinationCounts, DestinationTotals, EarlierCounts
+from .delivery import AbstractConsumer, Delivery, DeliveryLane, counted_runs
 from .distribution_roles import (
     AbstractDistributionChooser,
     ConsumerCoordinator,
@@ -39,9 +48,10 @@ from .distribution_roles import (
     Explainer,
     LaneListener,
 )
-from .lane_storage import LaneStateParts, LaneStorage
-from .lifecycle import DestinationLifecycle
-from .selector_group_consumers import SelectorGroupConsumers
+from .lane_reader import LaneReader
+from .lane_scan import FULL_SCAN, LaneScan
+from .lifecycle import Lifecycle
+from .matching import SelectorMatcher
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
@@ -70,22 +80,38 @@ NO_LISTS: Final[list[TargetList]] = []
 """What each selector group without lists has as its lists. It always stays empty."""
 
 
-class SelectorGroup(SelectorGroupConsumers[CoreConsumer]):
+class SelectorGroup(SelectorMatcher):
     """The consumers of a queue that have the same selector or none, and their lists, highest priority first.
 
-    The selector groups of a queue compete for its messages: each message goes to one of them.
+    The selector groups of a queue compete for its messages: each message goes to one of them. A group says which
+    messages it wants, as a SelectorMatcher; how its consumers wait; and in which order they are woken.
+
+    Most groups with a selector have one consumer, and there may be thousands of such groups. So a single consumer is
+    kept without a dict, because a dict with one key takes 224 bytes.
     """
 
-    __slots__ = ("lists", "misses", "is_charged")
+    __slots__ = ("_only", "_all", "arrived", "waiting", "is_armed", "lists", "misses", "is_charged")
     notes_message_groups: ClassVar[bool] = False
     """Whether a load tells this group the message groups of messages that are too large for RAM."""
 
     def __init__(self, selector: Selector | None) -> None:
         super().__init__(selector)
+        # The consumer, while there is only one.
+        self._only: CoreConsumer | None = None
+        # All consumers, once there is a second one.
+        self._all: dict[CoreConsumer, None] | None = None
+        # The condition for which takes wait. UNAWAITED until the first take waits.
+        self.arrived = UNAWAITED
+        # Number of threads that wait in take for a message.
+        self.waiting = 0
+        # Whether a consumer waits for its on_ready callback.
+        self.is_armed = False
         self.lists = NO_LISTS
         self.misses = 0
         # Whether the selector group is charged. It is charged once, even if its consumer reads several destinations.
         self.is_charged = False
+
+    # ------------------------------------------------------------------ lists
 
     @property
     def common(self) -> SelectorGroup:
@@ -119,6 +145,118 @@ class SelectorGroup(SelectorGroupConsumers[CoreConsumer]):
     def note_message_group(self, lane: LaneState, message: StoredMessage) -> None:
         """Note the group of a message whose body a load has read and does not keep. Requires: notes_message_groups."""
 
+    # ------------------------------------------------------------------ consumers
+
+    @property
+    def consumers(self) -> Collection[CoreConsumer]:
+        """The consumers in the order in which they are woken. O(1)."""
+        if self._all is not None:
+            return self._all
+        return () if self._only is None else (self._only,)
+
+    def add_consumer(self, consumer: CoreConsumer) -> None:
+        """Add a consumer at the end. O(1)."""
+        if self._all is not None:
+            self._all[consumer] = None
+        elif self._only is None:
+            self._only = consumer
+        else:
+            self._all = {self._only: None, consumer: None}
+            self._only = None
+
+    def remove_consumer(self, consumer: CoreConsumer) -> None:
+        """Remove a consumer, which must be in the group. O(1)."""
+        if self._all is not None:
+            del self._all[consumer]
+            if not self._all:
+                self._all = None
+        else:
+            assert consumer is self._only
+            self._only = None
+
+    def inherit_consumers(self, before: SelectorGroup) -> None:
+        """Take over the consumers of a selector group that this one replaces. O(1)."""
+        self._only, self._all = before._only, before._all
+
+    def rotate_consumers(self) -> None:
+        """Move the first consumer to the end. O(1)."""
+        if self._all is not None:
+            first = next(iter(self._all))
+            del self._all[first]
+            self._all[first] = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a take waits, or a consumer waits for its on_ready callback."""
+        return self.waiting > 0 or self.is_armed
+
+    def wait(self, lock: OwnedLock, seconds: float | None) -> None:
+        """Wait until a message arrives or the time is over. Requires: the state lock, which is released meanwhile."""
+        if self.arrived is UNAWAITED:
+            self.arrived = condition_of(lock)
+        self.waiting += 1
+        try:
+            self.arrived.wait(seconds)
+        finally:
+            self.waiting -= 1
+
+    def arm(self) -> None:
+        """Call on_ready of the waiting consumers at the next arrival. Requires: the lock."""
+        self.is_armed = True
+
+    def wake(self, ready: list[Callable[[], None]]) -> None:
+        """Wake the consumers, because there may be a message. Callbacks that are due are added to ready.
+
+        Requires: the lock.
+        """
+        if self.waiting:
+            self.arrived.notify_all()
+        if self.is_armed:
+            self.call_armed(ready)
+
+    def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
+        """Wake as `wake` does, but only as many threads as messages came into RAM: more would find nothing.
+
+        Threads that have waited longest are woken first. A thread that takes nothing wakes another. Requires: the lock.
+        """
+        if self.waiting:
+            self.arrived.notify(messages)
+        if self.is_armed:
+            self.call_armed(ready)
+
+    def wake_takes(self) -> None:
+        """Have every take that waits look again, because who gets what has changed. Requires: the lock."""
+        self.arrived.notify_all()
+
+    def wake_another_take(self) -> None:
+        """Wake one more take, because one that was woken takes nothing. Requires: the lock."""
+        self.arrived.notify()
+
+    def call_armed(self, ready: list[Callable[[], None]]) -> None:
+        """Add the callbacks of consumers that wait for a message to ready. Requires: the lock."""
+        self.is_armed = False
+        for consumer in self.consumers:
+            consumer.become_ready(ready)
+        # The consumer that is woken first may take all messages, so next time another one is first.
+        self.rotate_consumers()
+
+    def load_ended(self, ready: list[Callable[[], None]]) -> None:
+        """Wake all consumers that wait, because a load has ended, whatever it brought. Requires: the lock.
+
+        Here `wake` does that. A subclass whose `wake` leaves some consumers out wakes these too.
+        """
+        self.wake(ready)
+
+    def rate_fraction(self, consumer: CoreConsumer) -> float:
+        """Return a consumer's rate of taking as a fraction of the rate of all consumers. O(consumers).
+
+        The fractions are equal while no consumer takes.
+        """
+        if consumer not in self.consumers:
+            return 0.0
+        total = sum(other.activity.messages_per_second for other in self.consumers)
+        return consumer.activity.messages_per_second / total if total else 1.0 / len(self.consumers)
+
 
 class TargetList(ListSupply):
     """The messages of one lane that one selector group gets next. The first of them are in RAM.
@@ -143,7 +281,7 @@ class TargetList(ListSupply):
         self.lane = lane
         self.selector_group = selector_group
         # Headers by which a scan for the selector skips blocks. If empty, the scan examines each block.
-        self.skip_names = lane.skip_names(selector_group.selector)
+        self.skip_names = lane.scan().skip_names(selector_group.selector)
         # Whether each message must be claimed before it is handed out, because it may not be free. That is so if other
         # selector groups take from the same lane, if some messages were parked or dead letters when the list began, or
         # if the list has the messages that are assigned to one consumer.
@@ -224,7 +362,7 @@ class TargetList(ListSupply):
 
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
         """Move the watermarks, at most to the bytes that the lane allows its lists to hold."""
-        super().move_high_watermark(min(high_watermark_bytes, self.lane.list_bytes_max), read_ahead_share)
+        super().move_high_watermark(min(high_watermark_bytes, self.lane.load_rule.list_bytes_max), read_ahead_share)
 
     def close(self) -> None:
         """Let go of everything, as ListContents.close does, and of the counterpart.
@@ -248,14 +386,31 @@ class TargetList(ListSupply):
         super()._check()
 
 
-class LaneState(LaneStorage):
-    """A LaneStorage, and how its messages get to consumers: one lane as dispatch knows it.
+class LaneState(DeliveryLane):
+    """One lane as dispatch has it: a DeliveryLane, its destination, and where its messages are outside the lists.
 
-    PersistentLaneState and NonPersistentLaneState are its two kinds. `pending_lane` is the store's object for the same
-    lane; docs/internals/lanes.md has all classes of both families. The state lock guards it.
+    Loads fill the lists of a lane from its caches first, then from the journal or tmp-storage. Messages that RAM has no
+    room for leave it through the pager. PersistentLaneState and NonPersistentLaneState are the two kinds of lane.
+    `pending_lane` is the store's object for the same lane; docs/internals/lanes.md has all classes of both families.
+
+    A method with a body here does what an ordinary queue needs. Subclasses for other lanes override it. The state lock
+    guards it.
     """
 
-    __slots__ = ("destination", "target_area", "sole_list", "charged_bytes", "is_timed")
+    __slots__ = (
+        "destination",
+        "target_area",
+        "sole_list",
+        "charged_bytes",
+        "is_timed",
+        "unmatched",
+        "purge_count",
+        "pending_cache",
+        "caches",
+        "pager",
+        "_reader",
+        "_return_counts",
+    )
     state_bytes: ClassVar[int] = LANE_STATE_BYTES
     """Charged for the lane itself."""
     joins_slices: ClassVar[bool] = True
@@ -266,18 +421,32 @@ class LaneState(LaneStorage):
 
         destination: the queue or subscription whose consumers take from the lane, or the topic to which it belongs.
         """
-        super().__init__(pending_lane, id_prefix, destination.memory, destination.parts.lane_state_parts)
+        parts, memory = destination.parts, destination.memory
+        counts, syncs = parts.delivery_count_table, parts.syncs_always
+        super().__init__(pending_lane, id_prefix, memory, parts.message_store, counts, syncs=syncs)
         self.destination = destination
         # Takes each arrival that no sole list takes.
-        self.target_area = destination.parts.target_area
+        self.target_area = parts.target_area
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
         # Arrivals take the fast path to it.
         self.sole_list: TargetList | None = None
         # Whether messages have, or had, a delay or an expiry; see core/redelivery/timed_lanes.py.
         self.is_timed = False
+        # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
+        self.unmatched: SequenceSet | None = None
+        # How often messages were removed from the middle. A load that began before a removal must check again.
+        self.purge_count = 0
+        # The cache for messages for which a list has no room.
+        self.pending_cache: LanePendingCache = memory.pending_cache
+        # The caches that may hold a message that is in no list.
+        self.caches: tuple[LaneCache, ...] = (memory.pending_cache, memory.head_queue_cache)
+        # Handles messages that must leave RAM.
+        self.pager = READ_AGAIN
+        self._reader = parts.reader
+        self._return_counts = parts.return_counts
         # Charge of the lane; 0 once it is gone.
         self.charged_bytes = self.state_bytes
-        destination.parts.destination_memory.charge(self.charged_bytes)
+        destination.charge_part(self.charged_bytes)
 
     @property
     def destination_name(self) -> str:
@@ -306,7 +475,7 @@ class LaneState(LaneStorage):
 
     def release_charge(self) -> None:
         """Release the charge of a lane that has ended. A second call does nothing."""
-        self.destination.parts.destination_memory.release(self.charged_bytes)
+        self.destination.release_part(self.charged_bytes)
         self.charged_bytes = 0
 
     def receiving_lanes(self) -> Iterator[LaneState]:
@@ -333,7 +502,7 @@ class LaneState(LaneStorage):
     def count_as_dead_letters(self, messages: int) -> None:
         """Count as dead letters so many messages that were counted as acknowledged."""
         self.acknowledged -= messages
-        self.destination.dead_lettered += messages
+        self.destination.counts.dead_lettered += messages
 
     @property
     def expiry_lane_state(self) -> LaneState:
@@ -344,11 +513,86 @@ class LaneState(LaneStorage):
         """Let everything before `end` arrive. New messages among them are not in RAM, or not due yet."""
         self.target_area.offer_unloaded(self, end)
 
-    def on_load_installed(self, load: Load[TargetList]) -> None:
-        """Act on a load that was put into its list. Called by put_into_list, in loading/installing.py.
+    # ------------------------------------------------------------------ scans, loads and caches
 
-        A lane whose messages other lists need too keeps them in a cache. Default: no other list needs them.
+    def scan(self) -> LaneScan:
+        """Return how a scan for a selector goes through the lane."""
+        return FULL_SCAN
+
+    @property
+    def load_rule(self) -> LoadRule:
+        """How much is loaded for the lists of the lane."""
+        return OWN_LOADS
+
+    def is_cached(self, sequence: int) -> bool:
+        """Return whether a cache has a message."""
+        return any(cache.peek(self.pending_lane.number, sequence) is not None for cache in self.caches)
+
+    def drop_copies(self, sequence: int) -> None:
+        """Drop the cached copies of a message, because its new holder has the body too."""
+        for cache in self.caches:
+            cache.take(self.pending_lane.number, sequence)
+
+    def recheck_loads(self) -> None:
+        """Have each load under way check when it ends which of its messages are still pending."""
+        self.purge_count += 1
+
+    # ------------------------------------------------------------------ single messages, read for deliveries
+
+    def read_one(self, sequence: int) -> StoredMessage:
+        """Read one pending message into the caller's own memory. Requires: no lock."""
+        return self._reader.read_one(self, sequence)
+
+    def read_headers(self, sequence: int) -> StoredMessage:
+        """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
+        return self._reader.read_headers(self, sequence)
+
+    def read_error(self, problem: str) -> StoreFailed:
+        """Return the error for a message that can't be read."""
+        return StoreFailed(f"a message of {self.destination_name!r} can't be read ({problem})")
+
+    # ------------------------------------------------------------------ what the journal is told
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether acks of this lane are in the journal."""
+        return self.is_persistent
+
+    def record_attempts(self, runs: Sequence[CountedRun]) -> None:
+        """Write the delivery counts of these runs to the journal."""
+        self._return_counts.count(self.pending_lane.number, runs)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
+
+    def record_returns(self, runs: Sequence[ReturnedRun], now_ms: int) -> None:
+        """Record the attempts of runs, some of which are offered again later."""
+        self._return_counts.put(self.pending_lane.number, runs, now_ms)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
+
+    def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
+        """Count deliveries of a lane to which a message has come back before.
+
+        Counts of messages that came back, or that a killed process may have had, are written now. Otherwise a message
+        that kills this process as well would do so for ever. Requires: `delivery_counts` is not None.
         """
+        known = self.delivery_counts
+        assert known is not None
+        counted = [delivery for delivery in deliveries if known.find(delivery.sequence) is not None]
+        if counted:
+            self.record_attempts(counted_runs(counted))
+
+    # ------------------------------------------------------------------ the end of messages, and of the lane
+
+    @abstractmethod
+    def lose_unreadable(self, sequence: int) -> None:
+        """Give up a message that can't be read and that a list has passed."""
+
+    @abstractmethod
+    def quarantine(self, sequence: int) -> bool:
+        """Set aside a message that can't be read, if it is in the journal; return whether it was. Requires: no lock."""
+
+    @abstractmethod
+    def on_lane_ended(self) -> None:
+        """Let go of all messages, because the destination or subscription has ended. Removals calls it."""
 
 
 class Distribution(
@@ -372,8 +616,6 @@ class DestinationStateParts:
     """The parts of an open store with which each DestinationState and each LaneState is made."""
 
     target_area: AbstractTargetArea[LaneState, TargetList]
-    target_lists: AbstractTargetLists[LaneState, TargetList]
-    lane_state_parts: LaneStateParts
     distribution_chooser: AbstractDistributionChooser[CoreDestination, Distribution]
     """Chooses the distribution of each destination."""
     monitor: Monitor
@@ -381,15 +623,41 @@ class DestinationStateParts:
     """The memory of each destination's messages."""
     destination_memory: Overdraft
     """Pays for open destinations and their lanes."""
+    message_store: PersistentStore
+    """Has the persistent messages."""
+    delivery_count_table: DeliveryCountTable
+    return_counts: ReturnCounts
+    """Writes to the journal how often messages came back."""
+    reader: LaneReader
+    """Reads single messages for callers that look at a delivery without a body."""
+    syncs_always: bool
+    """Whether acks are durable before they are confirmed."""
 
 
-class CoreDestination(DestinationLifecycle):
-    """A DestinationLifecycle, and who takes from it, by which distribution: a destination as the core knows it.
+class CoreDestination(LimitedDestination):
+    """A destination as the core knows it: whether it is open, what it counts, who takes from it, and how.
 
-    DestinationState, in destinations/destination_state.py, adds the lanes. The state lock guards it.
+    DestinationState, in destinations/destination_state.py, adds the lanes, whose classes are above this module. The
+    state lock guards it.
     """
 
-    __slots__ = ("parts", "monitor", "selector_groups", "distribution", "exclusive")
+    __slots__ = (
+        "parts",
+        "monitor",
+        "number",
+        "counts",
+        "limits",
+        "has_message_groups",
+        "is_paused",
+        "lifecycle",
+        "calls_under_way",
+        "enqueued_when_idle",
+        "inactive_seconds",
+        "has_duplicate_window",
+        "selector_groups",
+        "distribution",
+        "exclusive",
+    )
 
     has_lists: ClassVar[bool] = True
     """Whether consumers take from its own lanes."""
@@ -399,10 +667,27 @@ class CoreDestination(DestinationLifecycle):
     """Whether its consumer takes from the lanes of other destinations; see `sources`."""
 
     def __init__(self, parts: DestinationStateParts, number: int, name: str) -> None:
-        super().__init__(number, name)
+        super().__init__(name)
         self.parts = parts
         # Each arrival that may wake a consumer reads it.
         self.monitor = parts.monitor
+        self.number = number
+        self.counts = DestinationCounts()
+        # The limits that the policy of a queue or topic sets. A subscription has those of its topic. None: no limits.
+        self.limits: DestinationLimits | None = None
+        # Whether a message with a group was ever sent here.
+        self.has_message_groups = False
+        # Whether nothing is handed out until it is resumed.
+        self.is_paused = False
+        self.lifecycle = Lifecycle.OPEN
+        # Number of calls that use it and do not hold the lock now. While there are any, it is not closed.
+        self.calls_under_way = 0
+        # The value of `enqueued` when IdleDestinations last looked. None: it was not idle then.
+        self.enqueued_when_idle: int | None = None
+        # After how many seconds without use its policy deletes it. None: never.
+        self.inactive_seconds: float | None = None
+        # Whether its policy has a duplicate window.
+        self.has_duplicate_window = False
         # By text of the selector; None: the selector group of the consumers without a selector.
         self.selector_groups: dict[str | None, SelectorGroup] = {}
         # Decides which consumer gets which message.
@@ -410,10 +695,130 @@ class CoreDestination(DestinationLifecycle):
         # The exclusive consumer, which gets everything. None: all consumers may take.
         self.exclusive: CoreConsumer | None = None
 
+    # ------------------------------------------------------------------ whether it is open and in use
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither closed nor deleted, so that it may have lanes and consumers."""
+        return self.lifecycle is Lifecycle.OPEN
+
+    @property
+    def is_reopenable(self) -> bool:
+        """Whether a call that still has it can go on with a new object of its name."""
+        return self.lifecycle is Lifecycle.CLOSED or self.lifecycle is Lifecycle.DELETED_AS_INACTIVE
+
+    @property
+    def subscription_name(self) -> str | None:
+        """The name of a durable subscription. None: it is not one."""
+        return None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether senders may wait for room that acks of its consumers make."""
+        return self.limits is not None
+
+    def on_room_freed(self) -> None:
+        """Serve senders that wait for room. Requires: the lock.
+
+        Whatever removed messages calls it: an ack, Removals, TimedLanes, or a lane whose transaction has committed.
+        """
+        if self.limits is not None:
+            self.limits.on_room_freed()
+
+    def begin_call(self) -> None:
+        """Keep it open for a call that uses it and releases the lock, until `end_call`. Requires: the lock."""
+        self.calls_under_way += 1
+
+    def end_call(self) -> None:
+        """Let it be closed again, as far as the call of `begin_call` is concerned. Requires: the lock."""
+        self.calls_under_way -= 1
+
+    def follow_policy(
+        self, limits: DestinationLimits | None, inactive_seconds: float | None, *, has_duplicate_window: bool
+    ) -> None:
+        """Take on what the policy says of it. Requires: it was just opened."""
+        self.limits = limits
+        self.inactive_seconds = inactive_seconds
+        self.has_duplicate_window = has_duplicate_window
+
+    def raise_if_not_open(self) -> None:
+        """Raise Closed if it is not open any more. Requires: the lock."""
+        if not self.is_open:
+            raise Closed(f"the {self.noun}")
+
+    def raise_if_not_sendable(self) -> None:
+        """Raise Closed if a sender can get no lane, because the destination is not open. Requires: the lock."""
+        self.raise_if_not_open()
+
+    def catch_up(self) -> None:
+        """Make the depth exact. A topic removes messages that no subscription needs only from time to time."""
+
+    # ------------------------------------------------------------------ what it counts
+
+    def count_dropped(self, messages: int) -> None:
+        """Count messages that the policy gave up for want of room."""
+        self.counts.dropped += messages
+
+    def count_blocked_send(self) -> None:
+        """Count a send that begins to wait for room."""
+        self.counts.blocked_sends += 1
+
+    def count_blocked_seconds(self, seconds: float) -> None:
+        """Count the time for which a send has waited for room, when its wait ends."""
+        self.counts.blocked_seconds += seconds
+
+    @property
+    def counts_to_keep(self) -> EarlierCounts:
+        """The counts since the directory was opened. O(lanes). Requires: nobody takes from the destination."""
+        lanes = list(self.all_lanes())
+        return self.counts.to_keep(lanes, self.totals(lanes))
+
+    def totals(self, lanes: Sequence[DeliveryLane]) -> DestinationTotals:
+        """Return the depth, and what came and left, from one walk over the lanes. Requires: the lock.
+
+        lanes: all lanes of the destination, in any order.
+        """
+        return self.counts.totals(lanes)
+
+    @property
+    def enqueued(self) -> int:
+        """Number of messages that came since the directory was opened."""
+        return self.counts.earlier.enqueued + sum(lane.enqueued for lane in self.all_lanes())
+
+    @property
+    def enqueued_bytes(self) -> int:
+        """Bytes of the bodies and headers of messages that came since the directory was opened."""
+        return self.counts.earlier.enqueued_bytes + sum(lane.enqueued_bytes for lane in self.all_lanes())
+
+    @property
+    def dequeued_bytes(self) -> int:
+        """Bytes of the bodies and headers of messages that left since the directory was opened, for any reason."""
+        return self.counts.earlier.dequeued_bytes + sum(lane.dequeued_bytes for lane in self.all_lanes())
+
+    @property
+    def depth(self) -> int:
+        return sum(lane.pending_lane.pending_messages for lane in self.all_lanes())
+
+    @property
+    def depth_bytes(self) -> int:
+        return sum(lane.pending_lane.pending_bytes for lane in self.all_lanes())
+
+    # ------------------------------------------------------------------ memory
+
     @property
     def memory(self) -> MessageMemory:
         """The memory to which its messages are charged. O(patterns) if a policy sets memory apart."""
         return self.parts.memories.of(self.name)
+
+    def charge_part(self, size_bytes: int) -> None:
+        """Charge for a part of the destination, such as a lane. Messages are not charged here."""
+        self.parts.destination_memory.charge(size_bytes)
+
+    def release_part(self, size_bytes: int) -> None:
+        """Release what `charge_part` charged."""
+        self.parts.destination_memory.release(size_bytes)
+
+    # ------------------------------------------------------------------ who takes from it, and from what
 
     def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
         """Return a new selector group for the ordinary distribution."""

@@ -18,9 +18,9 @@ from ....store.compiler import trait
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from .delivery import AbstractConsumer, Delivery, LaneMessages
+from .delivery import AbstractConsumer, Delivery, DeliveryLane
 
-LaneT = TypeVar("LaneT", bound=LaneMessages)
+LaneT = TypeVar("LaneT", bound=DeliveryLane)
 ConsumerT = TypeVar("ConsumerT", bound=AbstractConsumer)
 TakerT = TypeVar("TakerT", bound=AbstractConsumer, contravariant=True)
 DestinationT = TypeVar("DestinationT")

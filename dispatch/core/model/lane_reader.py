@@ -16,7 +16,7 @@ from ....store.errors import StateError, StoreFailed
 from ....store.stored_message import StoredMessage
 from ..monitor import Monitor
 from .contracts import PersistentStore, ReadResult
-from .delivery import LaneMessages
+from .delivery import DeliveryLane
 
 
 class LaneReader:
@@ -28,11 +28,11 @@ class LaneReader:
         self._message_store = message_store
         self._memory = memory
 
-    def read_one(self, lane: LaneMessages, sequence: int) -> StoredMessage:
+    def read_one(self, lane: DeliveryLane, sequence: int) -> StoredMessage:
         """Read one pending message. StateError: it was settled. StoreFailed: it can't be read."""
         return self._read(lane, sequence, lambda region: lane.backing_store.read((region,)))
 
-    def read_headers(self, lane: LaneMessages, sequence: int) -> StoredMessage:
+    def read_headers(self, lane: DeliveryLane, sequence: int) -> StoredMessage:
         """Read one pending message as read_one does, but in pieces. If the body is not in RAM, it is returned empty."""
         paid = _PaidRead(self._monitor, self._memory)
         try:
@@ -40,7 +40,7 @@ class LaneReader:
         finally:
             paid.release()
 
-    def _read(self, lane: LaneMessages, sequence: int, read: Callable[[Any], ReadResult]) -> StoredMessage:
+    def _read(self, lane: DeliveryLane, sequence: int, read: Callable[[Any], ReadResult]) -> StoredMessage:
         """Read one pending message. read: reads the region in which it lies."""
         with self._monitor.lock:
             self._message_store.raise_if_closed()

@@ -21,7 +21,7 @@ from ....store.numbering import BLOCK_MASK
 from ....store.stored_message import StoredMessage, properties_of, sequence_of
 from ...selectors.selector import Selector
 from .contracts import MessageSource
-from .delivery import LaneMessages
+from .delivery import DeliveryLane
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
 _body_of: Final[Callable[[StoredMessage], bytes | None]] = itemgetter(2)
@@ -35,7 +35,7 @@ class SelectorMatcher:
     def __init__(self, selector: Selector | None) -> None:
         self.selector = selector
 
-    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+    def wants(self, lane: DeliveryLane, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Return whether the selector matches. O(selector). Headers are decoded only if they may decide the answer.
 
         values: the headers that the selector names, if the caller has decoded them already.
@@ -78,7 +78,7 @@ class SelectorMatcher:
             return None
         return ScanJudge(self, selector, survey, names_all=names_all)
 
-    def examine(self, lane: LaneMessages, message: StoredMessage, survey: BlockSurvey | None) -> bool:
+    def examine(self, lane: DeliveryLane, message: StoredMessage, survey: BlockSurvey | None) -> bool:
         """Judge as `wants` does, and add the headers to the survey, if there is one.
 
         Requires: the survey is of the message's block, and for headers that the selector names.
@@ -93,7 +93,7 @@ class SelectorMatcher:
         return self.wants(lane, message, values)
 
     def verdict(
-        self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None
+        self, lane: DeliveryLane, message: StoredMessage, values: dict[str, HeaderValue] | None = None
     ) -> bool | None:
         """Judge as `wants` does. None: the headers are not in RAM or can't be decoded.
 

@@ -18,7 +18,7 @@ from ....cache.accounting.budget import Budget, Holder
 from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..memory.reclaim import Reclaim
-from ..model.delivery import AbstractConsumer, Delivery, LaneMessages, mark_late
+from ..model.delivery import AbstractConsumer, Delivery, DeliveryLane, mark_late
 from ..model.destination import CoreConsumer, CoreDestination, LaneState
 from ..monitor import Monitor
 from .redelivery import Redelivery
@@ -41,7 +41,7 @@ Each one counts all late deliveries since the last one.
 STALE_MIN: Final = 64
 """With at least so many extended deliveries of a consumer, settled ones among them are looked for and forgotten."""
 
-_Key = tuple[LaneMessages, int]
+_Key = tuple[DeliveryLane, int]
 
 
 class _Watched:

@@ -13,8 +13,8 @@ from ....cache.messages.message_cache import MessageCache
 from ....store.errors import ForebayError
 from ....store.state.transactions import Branches
 from ....store.structures.sequence_set import SequenceSet
+from ..areas.list_registry import ListRegistry
 from ..areas.target_area import TargetArea
-from ..areas.target_lists import TargetLists
 from ..model.destination import LaneState
 from .delayed_redelivery import DelayedRedelivery
 
@@ -26,15 +26,15 @@ class Removals:
     """Removes messages that no consumer holds. The state lock guards it; every method requires it held.
 
     A delayed message, or a dead letter, can be removed although it can't be handed out. So this class asks whether a
-    message is held, not LaneMessages.is_free.
+    message is held, not DeliveryLane.is_free.
     """
 
     def __init__(
-        self, branches: Branches, target_area: TargetArea, target_lists: TargetLists, delayed: DelayedRedelivery
+        self, branches: Branches, target_area: TargetArea, list_registry: ListRegistry, delayed: DelayedRedelivery
     ) -> None:
         self._branches = branches
         self._target_area = target_area
-        self._target_lists = target_lists
+        self._list_registry = list_registry
         self._delayed = delayed
 
     def held(self, lane: LaneState) -> SequenceSet:
@@ -103,7 +103,7 @@ class Removals:
         everything.add(0, max(lane.published_end, lane.pending_lane.next_sequence))
         self._delayed.cancel(lane, everything)
         self._target_area.forget(lane, everything)
-        self._target_lists.on_lane_gone(lane)
+        self._list_registry.on_lane_gone(lane)
         memory = lane.memory
         caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         for cache in caches:

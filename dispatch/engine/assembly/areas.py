@@ -13,17 +13,16 @@ from ....cache.messages.memory_registry import MemoryRegistry
 from ....store.disk.disk import File
 from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
+from ...core.areas.list_registry import ListRegistry
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
-from ...core.areas.target_lists import TargetLists
 from ...core.memory.memory_owners import MemoryOwners
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.message_group_memory import MessageGroupMemory
 from ...core.memory.watermarks import Watermarks
 from ...core.model.destination import DestinationStateParts
 from ...core.model.lane_reader import LaneReader
-from ...core.model.lane_storage import LaneStateParts
 from ...distribution.distribution_chooser import DistributionChooser
 from ...distribution.distribution_parts import DistributionParts
 from ..curve_watch import CurveWatch
@@ -43,7 +42,7 @@ class AreaLayer:
     dispatch_area: DispatchArea
     watermarks: Watermarks
     target_area: TargetArea
-    target_lists: TargetLists
+    list_registry: ListRegistry
     distribution_chooser: DistributionChooser
     destination_state_parts: DestinationStateParts
     """What open destinations and their lanes are made with."""
@@ -81,32 +80,37 @@ def make_areas(
     watermarks = _make_watermarks(foundation, memory, loads, dispatch_area, traffic)
     upcalls.watermarks, upcalls.reclaim = watermarks, watermarks.reclaim
     target_area = TargetArea(foundation.monitor, loads, dispatch_area, traffic)
-    target_lists = TargetLists(memory, watermarks, loads, dispatch_area, upcalls, traffic)
+    list_registry = ListRegistry(memory, watermarks, loads, dispatch_area, upcalls, traffic)
     distributions = DistributionParts(
         target_area=target_area,
-        target_lists=target_lists,
+        list_registry=list_registry,
         dispatch_area=dispatch_area,
         loads=loads,
         consumer_memory=memory.consumer_memory,
         message_group_memory=memory.message_group_memory,
     )
     distribution_chooser = DistributionChooser(foundation.policies, distributions)
+    directory = store_layer.directory
+    reading = Overdraft(foundation.budget.holders[holder_names.READ_BUFFERS])
     return AreaLayer(
         memory=memory,
         loads=loads,
         dispatch_area=dispatch_area,
         watermarks=watermarks,
         target_area=target_area,
-        target_lists=target_lists,
+        list_registry=list_registry,
         distribution_chooser=distribution_chooser,
         destination_state_parts=DestinationStateParts(
             target_area=target_area,
-            target_lists=target_lists,
             distribution_chooser=distribution_chooser,
             monitor=foundation.monitor,
             memories=memory.memories,
             destination_memory=memory.destination_memory,
-            lane_state_parts=_make_lane_state_parts(foundation, store_layer),
+            message_store=directory.message_store,
+            delivery_count_table=directory.index.delivery_count_table,
+            return_counts=directory.return_writer,
+            reader=LaneReader(foundation.monitor, directory.message_store, reading),
+            syncs_always=foundation.settings.sync == "always",
         ),
     )
 
@@ -136,6 +140,7 @@ def _make_watermarks(
     )
 
 
+<<<<<<< HEAD
 def _make_lane_state_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> LaneStateParts:
     """Return what lanes use of the store on disk."""
     directory = store_layer.directory
@@ -151,6 +156,22 @@ def _make_lane_state_parts(foundation: FoundationLayer, store_layer: StoreLayer)
     )
 
 
+||||||| 1bf62822
+def _make_lane_state_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> LaneStateParts:
+    """Return what lanes use of the store on disk."""
+    directory = store_layer.directory
+    reading = Overdraft(foundation.budget.holders[holder_names.READ_BUFFERS])
+    return LaneStateParts(
+        message_store=directory.message_store,
+        delivery_count_table=directory.index.delivery_count_table,
+        return_counts=directory.return_writer,
+        reader=LaneReader(foundation.monitor, directory.message_store, reading),
+        syncs_always=foundation.settings.sync == "always",
+    )
+
+
+=======
+>>>>>>> l6
 def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_rule: MemoryRule) -> MemoryOwners:
     """Return the memory that the areas share."""
     budget = foundation.budget

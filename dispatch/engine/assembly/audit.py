@@ -14,9 +14,9 @@ def make_audit(layers: Layers) -> LedgerAudit:
         layers.foundation.budget,
         layers.admin.browsers,
         [
-            areas.target_lists,
+            areas.list_registry,
             # Before the store, because looking at subscriptions opens lanes, which the store is charged for.
-            DestinationAudit(layers.open_destinations, areas.memory, areas.target_lists),
+            DestinationAudit(layers.open_destinations, areas.memory, areas.list_registry),
             layers.store_layer,
             layers.redelivery_layer,
             layers.core,

@@ -194,7 +194,7 @@ def _make_resizing(layers: Layers) -> Resizing:
         checkpointer=directory.checkpointer,
         index_fit=index_fit,
         budget=foundation.budget,
-        target_lists=layers.areas.target_lists,
+        list_registry=layers.areas.list_registry,
         watermarks=layers.areas.watermarks,
         sender_parts=layers.clients.sender_parts,
         windows=layers.store_layer.windows,

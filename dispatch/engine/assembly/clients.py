@@ -58,7 +58,7 @@ def make_clients(
         foundation, store_layer, areas, redelivery_layer, core, dead_lettering.rejections, registry
     )
     consumers = ConsumerFactory(
-        parts, registry, areas.target_area, areas.target_lists, areas.distribution_chooser, core.overhead
+        parts, registry, areas.target_area, areas.list_registry, areas.distribution_chooser, core.overhead
     )
     topic_layer = make_topic_layer(
         core.owners,

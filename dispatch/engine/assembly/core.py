@@ -71,7 +71,7 @@ def make_core(
         partial(foundation.background_requests.leave_checkpoint, directory.checkpointer),
     )
     transactions = _make_transactions(foundation, store_layer, areas, redelivery_layer, publisher, confirmer)
-    removals = Removals(directory.branches, areas.target_area, areas.target_lists, redelivery_layer.delayed)
+    removals = Removals(directory.branches, areas.target_area, areas.list_registry, redelivery_layer.delayed)
     closable = ClosableDestinations(transactions.destination_numbers)
     destinations = _make_destinations(
         foundation, store_layer, areas, redelivery_layer, publisher=publisher, removals=removals, closable=closable
@@ -88,7 +88,7 @@ def make_core(
         owners=CoreOwners(
             monitor=monitor,
             policies=foundation.policies,
-            target_lists=areas.target_lists,
+            list_registry=areas.list_registry,
             destination_state_parts=areas.destination_state_parts,
             watermarks=areas.watermarks,
             dispatch_area=areas.dispatch_area,
@@ -116,7 +116,7 @@ def _make_destinations(
     monitor, directory = foundation.monitor, store_layer.directory
     writer, rows = directory.destination_writer, directory.destination_table
     overhead = DestinationOverhead(
-        areas.target_lists,
+        areas.list_registry,
         areas.watermarks,
         foundation.budget,
         foundation.destination_memory,
@@ -157,7 +157,7 @@ def _make_lanes(
         monitor=foundation.monitor,
         message_store=store_layer.directory.message_store,
         epoch=store_layer.directory.journal.epoch,
-        target_lists=areas.target_lists,
+        list_registry=areas.list_registry,
         memory=areas.memory,
         overhead=overhead,
         timed=redelivery_layer.timed,
@@ -181,7 +181,7 @@ def _make_warmer(foundation: FoundationLayer, areas: AreaLayer, queues: QueueReg
 def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> EagerLoader:
     return EagerLoader(
         foundation.monitor,
-        areas.target_lists,
+        areas.list_registry,
         areas.watermarks,
         areas.dispatch_area,
         areas.loads,

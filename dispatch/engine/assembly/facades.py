@@ -94,7 +94,7 @@ def gather_explained(layers: Layers) -> ExplainedStore:
         topics=layers.clients.topic_layer.topics,
         transactions=layers.core.transactions,
         reclaim=areas.watermarks.reclaim,
-        target_lists=areas.target_lists,
+        list_registry=areas.list_registry,
         dispatch_area=areas.dispatch_area,
         has_background=layers.foundation.settings.background,
     )

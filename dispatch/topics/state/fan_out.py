@@ -53,7 +53,7 @@ class FanOut:
         self.pool_number = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
         self.next_sequence = lanes.take_sequence(self.pool_number)
         self.sent_bytes = 0
-        topic.parts.destination_memory.charge(FAN_OUT_BYTES)
+        topic.charge_part(FAN_OUT_BYTES)
         # Number of sequences that no sent message has. They belong to retained messages that were given to one
         # subscription, to refused messages, and to the time before the topic was opened.
         self._not_sent = self.next_sequence

@@ -8,7 +8,7 @@ from ....store.format.record import RecordDamaged
 from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ...core.model.contracts import MessageSource
-from ...core.model.delivery import LaneMessages
+from ...core.model.delivery import DeliveryLane
 from ...core.model.destination import SelectorGroup
 from ...core.model.matching import values_of
 from ...selectors.selector import FIELD_NAMES, Selector
@@ -36,7 +36,7 @@ class SelectorMatches:
         """Forget the message, because it has arrived everywhere."""
         self.begin(NOBODY, NOBODY)
 
-    def is_about(self, lane: LaneMessages, message: StoredMessage) -> bool:
+    def is_about(self, lane: DeliveryLane, message: StoredMessage) -> bool:
         """Return whether a message is the persistent message that is arriving. Requires: the lock."""
         return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
 
@@ -59,12 +59,12 @@ class SubscriptionSelectorGroup(SelectorGroup):
         super().__init__(selector)
         self._selector_matches = selector_matches
 
-    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+    def wants(self, lane: DeliveryLane, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Return whether a message matches. A non-persistent one does, because the FanOut has matched it already."""
         return not lane.is_persistent or super().wants(lane, message, values)
 
     def verdict(
-        self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None
+        self, lane: DeliveryLane, message: StoredMessage, values: dict[str, HeaderValue] | None = None
     ) -> bool | None:
         """Return whether a message matches, as SelectorMatcher.verdict does. Requires: the lock.
 

@@ -14,28 +14,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
-from ....cache.accounting.charge import charge_of_size
 from ....store.format.state_record import TOPIC
 from ....store.index.subscriptions import Subscriber, Subscriptions
 from ....store.index.topic_lane import NO_RECORD, SubscriptionLane
 from ....store.journal.regions import Region
-from ....store.numbering import BEHIND_ALL, UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
+from ...core.areas.list_registry import ListRegistry
 from ...core.destinations.destination_state import NO_LANES, DestinationState, NamedDestinationState
 from ...core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
 from ...core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ...core.lanes.persistent_lane_state import PersistentLaneState
-from ...core.lists.load import Load
+from ...core.lists.load_rule import LoadRule
 from ...core.model.contracts import BackingStore
 from ...core.model.counting import DestinationTotals
-from ...core.model.delivery import LaneMessages
-from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup, TargetList
+from ...core.model.delivery import DeliveryLane
+from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup
 from ...core.model.lifecycle import Lifecycle
 from ...core.model.matching import SelectorMatcher
 from ...selectors.selector import Selector
 from .selector_matches import SelectorMatches, SubscriptionSelectorGroup
-from .shared_reading import SharedReading, mean_charge_bytes
+from .shared_reading import SharedReading
 
 
 class EvictionRule(ABC):
@@ -87,6 +86,8 @@ class AbstractSubscriptionRegistry(ABC):
     """Settles messages for subscriptions without a name."""
     selector_matches: SelectorMatches
     """Which selectors match the arriving message. All topics share it, because one message arrives at a time."""
+    list_registry: ListRegistry
+    """Makes and ends the lists of subscriptions."""
 
     @abstractmethod
     def go_offline(self, subscription: SubscriptionState) -> None:
@@ -96,7 +97,7 @@ class AbstractSubscriptionRegistry(ABC):
 class SubscribedTopicState(NamedDestinationState):
     """The part of a topic's state that its subscriptions use. The state lock guards it."""
 
-    __slots__ = ("subscribers", "evictor", "subscription_registry", "kept", "online", "evicted")
+    __slots__ = ("subscribers", "evictor", "subscription_registry", "kept", "online")
 
     def __init__(
         self,
@@ -120,13 +121,16 @@ class SubscribedTopicState(NamedDestinationState):
         self.kept: dict[str, SubscriptionState] = {}
         # Subscriptions with a consumer, durable or not.
         self.online: dict[SubscriptionState, None] = {}
-        # Messages that slow subscribers have lost, counted once for each subscriber.
-        self.evicted = 0
 
     @property
     def selector_matches(self) -> SelectorMatches:
         """Which selectors match the arriving message."""
         return self.subscription_registry.selector_matches
+
+    @property
+    def list_registry(self) -> ListRegistry:
+        """Makes and ends the lists of its subscriptions."""
+        return self.subscription_registry.list_registry
 
     @property
     def durable_names(self) -> list[str]:
@@ -182,9 +186,13 @@ class SubscribedTopicState(NamedDestinationState):
         """Give a subscription no more arriving messages, because its last consumer is closed."""
         del self.online[subscription]
 
+    def count_online(self) -> int:
+        """Return the number of subscriptions that are online."""
+        return len(self.online)
+
     def count_evicted(self, messages: int) -> None:
         """Count messages that one slow subscriber has lost."""
-        self.evicted += messages
+        self.counts.evicted += messages
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state to report for each durable subscription, by name."""
@@ -234,9 +242,10 @@ class SubscriptionLaneState(PersistentLaneState):
         self.topic_lane_state = topic_lane_state
         self._reading = SharedReading(
             self.memory,
-            pending_lane.topic.number,
-            self._first_of_others,
-            has_neighbours=len(subscription.topic.online) > 1,
+            pending_lane,
+            subscription.topic.list_registry,
+            self._fronts_of_others,
+            subscription.topic.count_online,
         )
         self.pending_cache = self._reading.cache
         self.caches = (self._reading.cache, self.memory.head_queue_cache)
@@ -272,17 +281,15 @@ class SubscriptionLaneState(PersistentLaneState):
 
     def leave_shared(self) -> None:
         """Drop the reference to the topic, which would keep the topic in RAM until a garbage collection."""
-        self._reading.cache.leave()
+        self._reading.leave()
 
     def note_neighbours(self) -> None:
         """Move messages from the lists to the shared cache, because another subscription came online. O(messages)."""
-        self._reading.note_neighbours()
-        for target in self.destination.lists_over(self):
-            self.destination.parts.target_lists.shorten(target)
+        self._reading.note_neighbours(self.destination.lists_over(self))
 
-    def _first_of_others(self) -> int:
-        """Return the lowest front of the other subscriptions: they look for no message before it in RAM."""
-        return min(self.subscription.topic.fronts(self.priority, but=self), default=BEHIND_ALL)
+    def _fronts_of_others(self) -> list[int]:
+        """Return the fronts of the other subscriptions of the topic in this priority. O(online subscriptions)."""
+        return self.subscription.topic.fronts(self.priority, but=self)
 
     @property
     def is_recorded(self) -> bool:
@@ -290,46 +297,9 @@ class SubscriptionLaneState(PersistentLaneState):
         return self.subscription.is_durable
 
     @property
-    def list_bytes_max(self) -> int:
-        """Most bytes that a list should hold.
-
-        Messages for several subscriptions belong in the cache, which has one copy for all.
-        """
-        return self._reading.list_bytes_max(self._online_count)
-
-    @property
-    def _online_count(self) -> int:
-        """Number of subscriptions of the topic that are online."""
-        return len(self.subscription.topic.online)
-
-    @property
-    def reads_for_others(self) -> bool:
-        """Whether another subscription was close behind this one at the last load."""
-        return self._reading.is_followed
-
-    def load_room(self, list_bytes: int, first: int) -> int:
-        """Return how many bytes to load: more than the list has room for, if other subscriptions keep it short."""
-        return self._reading.load_room(list_bytes, first)
-
-    def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
-        """Return whether the next message is too large to be put into this list ahead of a take."""
-        if not self._reading.has_neighbours or (run := self.pending_lane.ready_run(sequence, 1)) is None:
-            return False
-        charge_bytes = charge_of_size(self.pending_lane.lengths(*run)[0])
-        return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._online_count)
-
-    def on_load_installed(self, load: Load[TargetList]) -> None:
-        """Put messages that were read for this subscription into the cache for subscriptions that need them soon."""
-        reading, messages = self._reading, self.topic_lane_state.pending_lane
-        fronts = self.subscription.topic.fronts(self.priority, but=self)
-        mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
-        least = reading.note_fronts(load, fronts, mean_bytes)
-        if reading.has_neighbours:  # before `keep`, because messages that leave the list make room in the cache
-            self.destination.parts.target_lists.shorten(load.target)
-        if load.regions and least < UNLIMITED:
-            reading.keep(load, least)
-        # Asked anew, because `shorten` may have moved the front of the list back.
-        reading.cache.discard_before(min([load.target.first_to_load, *fronts]))
+    def load_rule(self) -> LoadRule:
+        """How much is loaded for this subscription beside the others of its topic."""
+        return self._reading
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message from the cache that the topic's subscriptions share. None: it is not there."""
@@ -428,7 +398,7 @@ class SubscriptionState(DestinationState):
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
                 non_persistent.persistent_lane_state = lane
-            self.parts.target_lists.add_lane(lane)
+            self.topic.list_registry.add_lane(lane)
         assert isinstance(lane, SubscriptionLaneState)
         return lane
 
@@ -448,7 +418,7 @@ class SubscriptionState(DestinationState):
         """Charge for this object, because the topic keeps it from now on. A second call does nothing."""
         if not self.is_charged:
             self.is_charged = True
-            self.parts.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
+            self.charge_part(OPEN_SUBSCRIPTION_BYTES)
 
     def discard_cached(self) -> None:
         """Make the caches and the eviction rule forget a subscription that has ended."""
@@ -468,10 +438,10 @@ class SubscriptionState(DestinationState):
     def note_unused(self) -> None:
         """Release the charge of this object, which is used no more. Loads under way put nothing into the caches."""
         for lane in self.all_lanes():
-            self.parts.target_lists.on_lane_gone(lane)
+            self.topic.list_registry.on_lane_gone(lane)
         if self.is_charged:
             self.is_charged = False
-            self.parts.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
+            self.release_part(OPEN_SUBSCRIPTION_BYTES)
 
     def drop_persistent_lanes(self) -> None:
         """Forget the lanes of persistent messages, because the cursor has moved. The next consumer makes them anew."""
@@ -497,7 +467,8 @@ class SubscriptionState(DestinationState):
     @property
     def is_blank(self) -> bool:
         """Whether it has no consumer, and a new object would be the same as this one. O(lanes)."""
-        counts = [self.misses + self.delivered + self.dead_lettered + len(self.selector_groups)]
+        own = self.counts
+        counts = [own.misses + own.delivered + own.dead_lettered + len(self.selector_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
             counts += (lane.dead_letters.count, lane.parked.count, len(lane.deliveries))
@@ -535,7 +506,7 @@ class SubscriptionState(DestinationState):
         persistent = sum(pending_lane.depth[1] for pending_lane in filter(None, self.subscriber.lanes))
         return persistent + sum(lane.pending_lane.pending_bytes for lane in self._non_persistent())
 
-    def totals(self, lanes: Sequence[LaneMessages]) -> DestinationTotals:
+    def totals(self, lanes: Sequence[DeliveryLane]) -> DestinationTotals:
         """Return depth, arrivals and departures, including lanes that are not open yet."""
         whole = super().totals(lanes)
         return whole._replace(

@@ -126,15 +126,9 @@ class TopicState(SubscribedTopicState):
         return not is_needed and self.retention is None and super().is_idle
 
     @property
-    def counted(self) -> EarlierCounts:
-        """The counts, including non-persistent messages sent and evicted messages. O(lanes)."""
-        whole = super().counted
-        return whole._replace(enqueued=self.enqueued, enqueued_bytes=self.enqueued_bytes, evicted=self.evicted)
-
-    def restore_counts(self, earlier: EarlierCounts) -> None:
-        """Continue from these earlier counts, evicted messages included."""
-        super().restore_counts(earlier)
-        self.evicted = earlier.evicted
+    def counts_to_keep(self) -> EarlierCounts:
+        """The counts, including non-persistent messages sent. O(lanes)."""
+        return super().counts_to_keep._replace(enqueued=self.enqueued, enqueued_bytes=self.enqueued_bytes)
 
     def pools(self) -> Iterable[tuple[int, int]]:
         """Return number and next sequence of each pool in which subscriptions share non-persistent messages."""
@@ -155,7 +149,7 @@ class TopicState(SubscribedTopicState):
     def clear(self) -> None:
         """Forget the messages and subscriptions of a deleted or closed topic. Requires: the lock."""
         self.clear_lanes()
-        self.parts.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
+        self.release_part(FAN_OUT_BYTES * len(self.fan_outs))
         self.kept, self.fan_outs, self.online = {}, {}, {}
 
     @property

@@ -17,7 +17,7 @@ from ....store.index.subscriptions import Subscriber
 from ....store.message_store import MessageStore
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policy import matches
-from ...core.areas.target_lists import TargetLists
+from ...core.areas.list_registry import ListRegistry
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
 from ...core.lanes.persistent_lane_state import PersistentLaneState
 from ...core.model.destination import DestinationStateParts, LaneState, SelectorGroup
@@ -34,12 +34,12 @@ class PatternRegistry:
 
     def __init__(
         self,
-        target_lists: TargetLists,
+        list_registry: ListRegistry,
         destination_state_parts: DestinationStateParts,
         writer: SubscriptionWriter,
         subscription_registry: SubscriptionRegistry,
     ) -> None:
-        self._target_lists = target_lists
+        self._list_registry = list_registry
         self._destination_state_parts = destination_state_parts
         self._writer = writer
         self._subscription_registry = subscription_registry
@@ -77,7 +77,7 @@ class PatternRegistry:
         pattern_state.add_topic(subscription)
         self._subscription_registry.begin(subscription)
         self._subscription_registry.go_online(subscription, is_shared=False)
-        self._target_lists.ensure_selector_group(subscription, selector)
+        self._list_registry.ensure_selector_group(subscription, selector)
 
 
 class PatternState(NamedDestinationState):

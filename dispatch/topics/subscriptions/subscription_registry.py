@@ -14,6 +14,7 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import SelectorError
 from ....store.index.subscriptions import Subscriber, Subscriptions
 from ....store.writers.subscription_writer import SubscriptionWriter
+from ...core.areas.list_registry import ListRegistry
 from ...core.monitor import Monitor
 from ...core.redelivery.removal import Removals
 from ...core.redelivery.timed_lanes import TimedLanes
@@ -43,6 +44,7 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
         writer: SubscriptionWriter,
         removals: Removals,
         timed: TimedLanes,
+        list_registry: ListRegistry,
         unrecorded: UnrecordedStore,
         unmatched_acker: UnmatchedAcker,
     ) -> None:
@@ -55,6 +57,7 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
         self._removals = removals
         self._timed = timed
         self._unmatched_acker = unmatched_acker
+        self.list_registry = list_registry
         self.unrecorded = unrecorded
         self.selector_matches = SelectorMatches()
         # Subscriptions of deleted topics that the caches still have to forget.

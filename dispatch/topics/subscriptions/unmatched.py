@@ -90,9 +90,9 @@ class UnmatchedAcker:
                     assert lane.subscription.selector is not None
                     lane.note_examined(unmatched[lane.subscription.selector.text], begin, run.last)
             if run.survey is not None:
-                run.lane.note_survey(run.survey)
+                run.lane.scan().note_survey(run.survey)
         if run.survey is not None:
-            run.lane.make_survey_room()
+            run.lane.scan().make_survey_room()
         return True
 
     def _examine(self, run: _Run) -> dict[str, SequenceSet]:
@@ -163,7 +163,8 @@ class UnmatchedAcker:
         first, last = unexamined[0], min(unexamined[1], lane.published_end - 1)
         selector = lane.subscription.selector
         assert selector is not None
-        candidate = lane.next_candidate(selector, lane.skip_names(selector), first)
+        scan = lane.scan()
+        candidate = scan.next_candidate(selector, scan.skip_names(selector), first)
         if candidate is None or candidate.sequence > first:
             end = lane.published_end if candidate is None else min(candidate.sequence, lane.published_end)
             last = min(end, first + UNMATCHED_MESSAGES_MAX) - 1

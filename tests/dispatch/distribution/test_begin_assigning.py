@@ -23,7 +23,7 @@ def stubborn(bay: SimulatedBay) -> OrdinaryDistribution:
     return Stubborn(
         DistributionParts(
             target_area=bay.target_area,
-            target_lists=bay.target_lists,
+            list_registry=bay.list_registry,
             dispatch_area=bay.dispatch_area,
             loads=bay.loads,
             consumer_memory=bay.consumer_memory,

@@ -398,9 +398,9 @@ def test_a_load_for_a_consumer_that_closed_meanwhile_leaves_no_charge_and_no_com
     with under_way(bay, target):
         consumer.close()
         bay.check()  # what the load reserved is accounted for until it ends
-        assert bay.target_lists.is_loading
+        assert bay.list_registry.is_loading
         bay.disk.fail("read", 1, 5)
-    assert not bay.target_lists.is_loading
+    assert not bay.list_registry.is_loading
     assert bay.bay.statistics().memory.holders["target_lists"] == 0
     assert not caplog.records
     with bay.queue().subscribe() as next_consumer:

@@ -245,9 +245,9 @@ def test_a_scan_that_outlives_the_store_leaves_its_closed_index_alone(
     survey = BlockSurvey(frozenset("n"), 0)
     for index in range(BLOCK_MESSAGES):
         survey.add(index, {"n": index})
-    lane.note_survey(survey)
+    lane.scan().note_survey(survey)
     assert store.index.fingerprints.is_stale
-    lane.make_survey_room()
+    lane.scan().make_survey_room()
     with pytest.raises(Closed):
         store.checkpointer.checkpoint()
     monkeypatch.undo()

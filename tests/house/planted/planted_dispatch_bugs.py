@@ -113,7 +113,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "two consumers get one message",
-        "LaneMessages.is_free",
+        "DeliveryLane.is_free",
         "sequence in self.deliveries or (parked.count and sequence in parked) "
         "or (dead_letters.count and sequence in dead_letters)",
         "(parked.count and sequence in parked) or (dead_letters.count and sequence in dead_letters)",

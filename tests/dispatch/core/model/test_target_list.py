@@ -29,7 +29,7 @@ def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontie
     """A list that stands alone."""
     queue = QueueState(bay.destination_state_parts, 1, "orders")
     lane = PersistentLaneState(queue, bay.index.ensure_lane(1, 4), "")
-    bay.target_lists.on_lane_gone(lane)  # of a queue that no audit finds
+    bay.list_registry.on_lane_gone(lane)  # of a queue that no audit finds
     lane.published_end = 1000
     target = TargetList(lane, SelectorGroup(None), bay.consumer_memory)
     target.move_high_watermark(MIB, 1.0)

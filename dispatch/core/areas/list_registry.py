@@ -1,4 +1,4 @@
-"""TargetLists: which TargetLists there are. They begin and end with selector groups and with lanes.
+"""ListRegistry: make and end the TargetLists of a store, with their selector groups and lanes.
 
 Each selector group has a list over each lane that it reads. Watermarks says how much each list may hold, and TargetArea
 (target_area.py) fills the lists.
@@ -14,7 +14,6 @@ from ...selectors.selector import Selector
 from ..lists.consumer_memory import LIST_BYTES, selector_group_charge
 from ..memory.memory_owners import MemoryOwners
 from ..memory.watermarks import Watermarks
-from ..model.abstract_target_area import AbstractTargetLists
 from ..model.destination import CoreDestination, LaneState, SelectorGroup, TargetList
 from .dispatch_area import DispatchArea
 from .list_order import arrange
@@ -22,8 +21,8 @@ from .load_requests import LoadRequests
 from .observer import ListEvents, TrafficObserver
 
 
-class TargetLists(AbstractTargetLists[LaneState, TargetList]):
-    """The selector groups of a store and their lists: making, ending and auditing them.
+class ListRegistry:
+    """Makes, ends and audits the selector groups of a store and their lists.
 
     The state lock guards it; every method requires it held.
     """
@@ -99,7 +98,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
         key = selector_group.selector.text if selector_group.selector is not None else None
         del destination.selector_groups[key]
-        destination.misses += selector_group.misses
+        destination.counts.misses += selector_group.misses
         if selector_group.is_charged:
             self._consumer_memory.release(selector_group_charge(selector_group.selector))
             if not selector_group.lists:
@@ -225,6 +224,7 @@ class TargetLists(AbstractTargetLists[LaneState, TargetList]):
         return sum(target.charge_bytes for target in self._watermarks.lists)
 
     def shorten(self, target: TargetList) -> None:
+        """Cut a list to the bytes that its lane allows, and move the other messages to the lane's cache."""
         self._watermarks.shorten(target)
 
     def audit(self) -> dict[str, int]:
