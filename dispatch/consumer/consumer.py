@@ -24,6 +24,7 @@ from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messag
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.list_order import may_have_messages
 from ..core.confirmer import Confirmer
 from ..core.model.activity import Activity
 from ..core.model.consumer_stage import HELD_UP, TAKING
@@ -510,7 +511,7 @@ class Consumer(WaitingConsumer):
         self._dispatch_area.stop_waiting_for_memory(self)
         self.waits.end_credit_wait(is_limited=self.destination.is_limited)
         if self.waits.readiness.is_armed:
-            if self._dispatch_area.may_have_messages(self.selector_group):
+            if may_have_messages(self.selector_group):
                 self.become_ready(self.monitor.deferred)
             else:
                 self.selector_group.arm()

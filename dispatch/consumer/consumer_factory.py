@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 
+from ..core.areas.list_order import list_to_load
 from ..core.areas.target_area import TargetArea
 from ..core.areas.target_lists import TargetLists
 from ..core.destinations.destination_state import DestinationState
@@ -65,7 +66,7 @@ class ConsumerFactory:
         selector_group.add_consumer(consumer)
         destination.distribution.join(consumer, selector_group)
         consumer.arm()
-        if self._parts.dispatch_area.list_to_load(consumer.selector_group) is not None:
+        if list_to_load(consumer.selector_group) is not None:
             self._target_area.wake(selector_group)
         self._registry.enter(consumer, options)
         return consumer

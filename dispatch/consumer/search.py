@@ -10,6 +10,7 @@ from typing import Final
 
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.list_order import list_to_load
 from ..core.areas.load_requests import LoadRequests
 from ..core.lists.load import Load
 from ..core.model.delivery import Delivery
@@ -132,7 +133,7 @@ class Search:
                 if self._is_missed:
                     consumer.selector_group.misses += len(deliveries)
                 return deliveries
-            target = parts.dispatch_area.list_to_load(consumer.selector_group)
+            target = list_to_load(consumer.selector_group)
             if self.has_scanned and self.is_timed_out:
                 if target is not None:
                     # The loader may have given the list up while memory was short.

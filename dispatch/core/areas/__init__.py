@@ -1,4 +1,4 @@
 """The two areas of messages in RAM: the TargetArea for consumers to take, the DispatchArea for taken and not settled.
 
-TargetLists makes and ends lists, the TargetArea fills them, and the DispatchArea hands out from them and settles.
+TargetLists makes and ends lists, the TargetArea fills them, and the DispatchArea dispatches from them and settles.
 """
