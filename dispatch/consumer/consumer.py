@@ -229,9 +229,9 @@ class Consumer(WaitingConsumer):
             monitor.run_deferred()
         return deliveries
 
-    def search(self, max_messages: int, max_bytes: int | None, *, is_timed_out: bool = False) -> Search:
+    def search(self, max_messages: int, max_bytes: int | None) -> Search:
         """Return the search of a take that found nothing in RAM."""
-        return Search(self._parts.searches, self, max_messages, max_bytes, is_timed_out=is_timed_out)
+        return Search(self._parts.searches, self, max_messages, max_bytes)
 
     @property
     def credit(self) -> int:
