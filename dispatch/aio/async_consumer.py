@@ -287,7 +287,7 @@ class AsyncConsumer:
         caller, consumer = self._caller, self._consumer
         if caller.ends_turn():
             await asyncio.sleep(0)
-        if timeout == 0 or not self._line.is_busy or consumer.is_over:
+        if timeout == 0 or not self._line.is_busy or consumer.stage.is_over:
             deliveries = consumer.take(max_messages, max_bytes=max_bytes)
             if deliveries:
                 caller.work += len(deliveries)

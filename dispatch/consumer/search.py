@@ -19,7 +19,7 @@ from ..core.model.destination import TargetList
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader
-from .waits import WaitingConsumer
+from .waiting_consumer import WaitingConsumer
 
 LOAD_WAIT_SECONDS: Final = 5.0
 

@@ -29,7 +29,7 @@ PLACES = {
     "store/index/destination_lane.py:DestinationLane.remove_one",  # test_index.py compares both with one model
     "dispatch/aio/loop.py:LoopConfirmer.confirm",
     "dispatch/consumer/consumer.py:Consumer.take",
-    "dispatch/consumer/consumer.py:Consumer.allowance",
+    "dispatch/consumer/waiting_consumer.py:WaitingConsumer.allowance",
     "dispatch/core/areas/dispatch_area.py:DispatchArea._take_what_fits",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one",
     "dispatch/core/areas/dispatch_area.py:DispatchArea._transfer_charges",
@@ -85,7 +85,7 @@ def value(expression: ast.expr | str, **names: object) -> Any:
 
 def credit() -> str:
     """The credit of a consumer that does not drain."""
-    *_, last = function("dispatch/consumer/consumer.py:Consumer.credit").body
+    *_, last = function("dispatch/consumer/waiting_consumer.py:WaitingConsumer.credit").body
     assert isinstance(last, ast.Return) and last.value is not None
     return ast.unparse(last.value)
 
@@ -414,7 +414,7 @@ def test_a_take_of_one_asks_for_the_credit_of_one() -> None:
 
 
 def test_room_is_the_credit_up_to_what_is_asked() -> None:
-    *_, unlimited, last = function("dispatch/consumer/consumer.py:Consumer.allowance").body
+    *_, unlimited, last = function("dispatch/consumer/waiting_consumer.py:WaitingConsumer.allowance").body
     assert isinstance(unlimited, ast.If) and isinstance(last, ast.Return) and last.value is not None
     for consumer in consumers():
         if value(unlimited.test, **consumer):
