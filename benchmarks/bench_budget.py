@@ -30,10 +30,10 @@ def test_charges_are_refused_at_the_limit(against_floor: AgainstFloor) -> None:
 
 
 def test_charges_are_handed_over(against_floor: AgainstFloor) -> None:
-    def hand_over(budget: Budget) -> None:
+    def transfer(budget: Budget) -> None:
         lists, in_flight = budget.holder("lists"), budget.holder("in flight")
         lists.reserve(CHARGES * MESSAGE_BYTES)
         for _ in range(CHARGES):
-            lists.hand_over(in_flight, MESSAGE_BYTES)
+            lists.transfer(in_flight, MESSAGE_BYTES)
 
-    against_floor(CHARGES, lambda: Budget(1 << 26), hand_over)
+    against_floor(CHARGES, lambda: Budget(1 << 26), transfer)

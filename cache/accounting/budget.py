@@ -100,7 +100,7 @@ class Holder:
             if unused > 0:
                 budget.ceiling_bytes -= min(unused, charge_bytes)
 
-    def hand_over(self, to: Holder, charge_bytes: int) -> None:
+    def transfer(self, to: Holder, charge_bytes: int) -> None:
         """Let another holder have a charge, because the memory belongs to it now. Requires: neither has a guarantee."""
         self.held_bytes -= charge_bytes
         to.take_over(charge_bytes)
@@ -218,9 +218,9 @@ class QuotaHolder(Holder):
         super().release(charge_bytes)
         self.quota.grow(-charge_bytes)
 
-    def hand_over(self, to: Holder, charge_bytes: int) -> None:
+    def transfer(self, to: Holder, charge_bytes: int) -> None:
         self.quota.grow(-charge_bytes)
-        super().hand_over(to, charge_bytes)
+        super().transfer(to, charge_bytes)
 
     def take_over(self, charge_bytes: int) -> None:
         super().take_over(charge_bytes)

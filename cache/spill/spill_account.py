@@ -91,7 +91,7 @@ class SpillAccount:
         if charge_bytes > self.last_bytes - kept_bytes:
             return False
         self.last_bytes -= charge_bytes
-        self.holder.hand_over(to, charge_bytes)
+        self.holder.transfer(to, charge_bytes)
         return True
 
     def secure_last(self) -> bool:

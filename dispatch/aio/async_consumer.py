@@ -32,10 +32,11 @@ from ..consumer.processing import (
     give_back,
     report,
 )
-from ..consumer.search import LOAD_WAIT_SECONDS, Search
+from ..consumer.search import LOAD_WAIT_SECONDS, Search, WaitFor
+from ..core.lists.load import Load
 from ..core.model.delivery import PUBLIC as INNER_DELIVERY_PUBLIC
 from ..core.model.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
-from ..core.model.destination import SelectorGroup
+from ..core.model.destination import SelectorGroup, TargetList
 from .async_transaction import AsyncTransaction, inner_transaction
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
@@ -286,61 +287,59 @@ class AsyncConsumer:
         caller, consumer = self._caller, self._consumer
         if caller.ends_turn():
             await asyncio.sleep(0)
-        if timeout == 0 or not self._line.is_busy or consumer.is_over:
+        if timeout == 0 or not self._line.is_busy or consumer.stage.is_over:
             deliveries = consumer.take(max_messages, max_bytes=max_bytes)
             if deliveries:
                 caller.work += len(deliveries)
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
         check_max_messages(max_messages)
         deadline = None if timeout is None else self._caller.loop.time() + timeout
-        search = consumer.search(max_messages, max_bytes, is_timed_out=timeout == 0)
-        return await self._take_slowly(search, deadline)
+        return await self._take_slowly(consumer.search(max_messages, max_bytes), deadline)
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
         """Load messages or wait for one, because RAM has none."""
         is_called = False  # whether the line has called this take, which then must pass on when it ends
-        if self._line.is_busy and not search.is_timed_out:
-            search.waits_for_messages = True
-            is_called = await self._wait(search, deadline, was_called=False)
+        if self._line.is_busy and not self._is_over(deadline):
+            is_called = await self._wait(WaitFor.MESSAGES, deadline, was_called=False)
         try:
             while True:
-                search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
-                deliveries, is_waiting = self._search_again(search)
-                if deliveries is not None:
-                    self._caller.work += len(deliveries)
-                    return [AsyncDelivery(self, delivery) for delivery in deliveries]
-                if search.load is not None:
-                    await self._caller.load(search.load, makes_room=not search.is_timed_out)
-                elif is_waiting:
+                is_timed_out = self._is_over(deadline)
+                step = self._step(search, is_timed_out=is_timed_out)
+                if isinstance(step, list):
+                    self._caller.work += len(step)
+                    return [AsyncDelivery(self, delivery) for delivery in step]
+                if isinstance(step, WaitFor):
                     was_called, is_called = is_called, False
-                    is_called = await self._wait(search, deadline, was_called)
+                    is_called = await self._wait(step, deadline, was_called)
                 else:
-                    return []
-                search.has_scanned = self._selector_group.selector is not None
+                    await self._caller.load(step, makes_room=not is_timed_out)
         finally:
             if is_called:
                 self._line.pass_on()
 
-    def _search_again(self, search: Search) -> tuple[list[Delivery] | None, bool]:
-        """Run one round of a search; return its deliveries, and whether it must wait. Then something will wake it."""
-        monitor = self._monitor
+    def _is_over(self, deadline: float | None) -> bool:
+        return deadline is not None and self._caller.loop.time() >= deadline
+
+    def _step(self, search: Search, *, is_timed_out: bool) -> list[Delivery] | Load[TargetList] | WaitFor:
+        """Make one step of a search. If it must wait, something will wake it."""
+        monitor, line = self._monitor, self._line
         with monitor.lock, monitor.all_or_broken:
-            deliveries = search.search_again()
-            is_in_time = search.is_load_under_way or not search.is_timed_out
-            is_waiting = deliveries is None and search.load is None and is_in_time
-            if is_waiting and not (search.waits_for_messages and self._line.is_armed):
-                self._consumer.arm()
-                self._line.is_armed |= search.waits_for_messages
+            step = search.step(is_timed_out=is_timed_out)
+            if isinstance(step, WaitFor):
+                is_in_line = step is not WaitFor.CREDIT
+                if not (is_in_line and line.is_armed):
+                    self._consumer.arm()
+                    line.is_armed |= is_in_line
         if monitor.deferred:
             monitor.run_deferred()
-        return deliveries, is_waiting
+        return step
 
-    async def _wait(self, search: Search, deadline: float | None, was_called: bool) -> bool:
+    async def _wait(self, cause: WaitFor, deadline: float | None, was_called: bool) -> bool:
         """Wait until something changes; return whether the line has called this take.
 
         was_called: whether the line had called it before, and it found nothing.
         """
-        loop, line, in_line = self._caller.loop, self._line, search.waits_for_messages
+        loop, line, in_line = self._caller.loop, self._line, cause is not WaitFor.CREDIT
         future: asyncio.Future[None] = loop.create_future()
         self._waits[future] = in_line
         if in_line:
@@ -351,7 +350,7 @@ class AsyncConsumer:
             # No arrival wakes a consumer without credit. If the line relied on this one, it must choose another.
             line.call()
         timer = None
-        if search.is_load_under_way:
+        if cause is WaitFor.LOAD:
             timer = loop.call_later(LOAD_WAIT_SECONDS, _wake, future)
         elif deadline is not None:
             timer = loop.call_at(deadline, _wake, future)

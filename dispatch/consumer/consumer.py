@@ -1,13 +1,13 @@
 """Consumer: take messages of one queue and settle them.
 
-A Consumer is the object that a user has. The core of dispatch knows it as CoreConsumer. Only the two paths of every
-single message are written here: the take from RAM and the ack. The rest is done by its parts:
+A Consumer is the object that a user has. Two paths are written here, because every single message passes them: the take
+from RAM, and the ack. Its other methods say what they promise, and call who does the work:
 
-- its stage says whether it takes, and its dispatcher hands out messages from RAM;
-- a Search finds messages that are not in RAM;
-- Settlements end deliveries, and the ConsumerEnding drains and closes the consumer;
-- ConsumerWaits wake waiting threads;
-- its Activity has figures for those who watch consumers.
+- WaitingConsumer, its base class, knows how much it may take, and wakes who waits for it;
+- its dispatcher hands out messages from RAM, and a Search finds those that are not in RAM;
+- Settlements settle its deliveries;
+- Processing calls the handlers of `process`;
+- ConsumerEnding drains and closes it.
 """
 
 from __future__ import annotations
@@ -19,26 +19,22 @@ from typing import Final
 from ...store.errors import ArgumentError, Closed, NestedCall, StoreFull
 from ...store.journal.journal import Journal
 from ...store.message import Message
-from ...store.numbering import UNLIMITED
 from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messages, check_seconds
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
-from ..core.model.activity import Activity
-from ..core.model.consumer_stage import HELD_UP, TAKING
 from ..core.model.delivery import Delivery
 from ..core.model.destination import CoreDestination, SelectorGroup
-from ..core.model.distribution_roles import NO_DISPATCH
 from ..core.monitor import Monitor
 from ..transactions.transaction import Transaction
 from .consumer_statistics import ConsumerStatistics, consumer_statistics
-from .ending import ConsumerEnding, held_by, take_no_more
+from .ending import ConsumerEnding, take_no_more
 from .options import ConsumerOptions, consumer_charge
 from .processing import ExceptionTypes, NonRetryable, Processing, run_in_threads
 from .search import Search, SearchParts
 from .settlements import Settlements, batch_of
-from .waits import ConsumerWaits, WaitingConsumer
+from .waiting_consumer import WaitingConsumer
 
 PUBLIC: Final = (
     "ack",
@@ -83,17 +79,8 @@ class Consumer(WaitingConsumer):
     It is thread-safe and a context manager; iteration takes one message at a time.
     """
 
-    # docs/internals/dispatch-consumer.md has its states, and who changes them: always under the lock.
     # A queue may have thousands of consumers, and a dict of so many attributes takes 1.2 KiB each.
-    __slots__ = (
-        "__weakref__",
-        "confirmer",
-        "monitor",
-        "_dispatch_area",
-        "_is_of_a_loop",
-        "_memory",
-        "_parts",
-    )
+    __slots__ = ("__weakref__", "confirmer", "_is_of_a_loop", "_parts")
 
     def __init__(
         self,
@@ -103,29 +90,11 @@ class Consumer(WaitingConsumer):
         options: ConsumerOptions,
     ) -> None:
         """Make an open consumer. Requires: the lock."""
-        self.monitor = monitor = parts.monitor
+        super().__init__(parts.monitor, parts.dispatch_area, destination, selector_group, options)
         self._parts = parts
-        self._dispatch_area, self._memory = parts.dispatch_area, destination.memory
         self.confirmer: Confirmer = parts.confirmer
-        self.destination = destination
-        self.selector_group = selector_group
-        # Consumers of higher priority are served first. Read-only for callers.
-        self.priority = options.priority
-        self.ack_deadline_seconds = options.deadline_seconds or None
-        self.is_polling = options.on_ready is None
         # Whether an event loop runs its searches. Then a take that finds nothing in RAM returns at once.
         self._is_of_a_loop = options.is_of_a_loop
-        self.is_exclusive = False
-        self.prefetch_limit = options.prefetch
-        # Number of deliveries not settled yet. Read-only for callers.
-        self.in_flight = 0
-        # Number of deliveries so far; each delivery keeps its number. Read-only for callers.
-        self.delivered = 0
-        self.activity = Activity(options.slow_seconds, options.on_slow, monitor.monotonic())
-        self.waits = ConsumerWaits(options.on_ready)
-        self.stage = TAKING
-        self.dispatcher = destination.distribution.dispatcher
-        self.follow_destination()
 
     @property
     def is_draining(self) -> bool:
@@ -136,22 +105,6 @@ class Consumer(WaitingConsumer):
     def is_slow(self) -> bool:
         """Whether it has been slow for as long as its policy says. The lock need not be held."""
         return self.activity.is_slow
-
-    @property
-    def is_over(self) -> bool:
-        """Whether every take raises Closed. The lock need not be held."""
-        return self.stage.is_over
-
-    def attach_loop(
-        self, confirmer: Confirmer, *, when_moved: Callable[[], None], when_closed: Callable[[], None]
-    ) -> None:
-        """Let an event loop confirm the acks of this consumer, and learn when it moves or closes.
-
-        when_moved: called under the lock when it moves to another selector group. when_closed: called under the lock
-            when it closes.
-        """
-        self.confirmer = confirmer
-        self.waits.attach_loop(when_moved, when_closed)
 
     # ------------------------------------------------------------------ taking
 
@@ -228,37 +181,6 @@ class Consumer(WaitingConsumer):
             monitor.run_deferred()
         return deliveries
 
-    def search(self, max_messages: int, max_bytes: int | None, *, is_timed_out: bool = False) -> Search:
-        """Return the search of a take that found nothing in RAM."""
-        return Search(self._parts.searches, self, max_messages, max_bytes, is_timed_out=is_timed_out)
-
-    @property
-    def credit(self) -> int:
-        """How many more messages its prefetch allows it to take; 0 while it drains."""
-        if self.stage.is_draining:
-            return 0
-        return self.prefetch_limit - self.in_flight if self.prefetch_limit else UNLIMITED
-
-    @property
-    def demand(self) -> int:
-        """How many messages may be kept for it: its credit. With prefetch 0 that is one while a take waits."""
-        if self.prefetch_limit or self.stage.is_draining:
-            return self.credit
-        return int(self.selector_group.is_awaited)
-
-    def allowance(self, most: int) -> int:
-        """Return how many of `most` messages it may take now.
-
-        If deliveries in flight fill memory, only a consumer that holds none gets a message.
-        """
-        if self.stage.is_passed_over:
-            return 0
-        if self.in_flight and self._dispatch_area.is_short_for(self._memory):
-            return 0
-        if not self.prefetch_limit:  # the rest is min(most, self.credit), written inline
-            return most
-        return min(most, self.prefetch_limit - self.in_flight)
-
     def __iter__(self) -> Iterator[Delivery]:
         """Yield messages, waiting for each; end when the consumer or the store is closed."""
         while True:
@@ -331,24 +253,6 @@ class Consumer(WaitingConsumer):
                 raise self.stage.refusal()
             return self.waits.fileno()
 
-    def arm(self) -> None:
-        """Call on_ready at the next arrival, because a take found nothing or there was none yet. Requires: the lock."""
-        self.waits.arm(self.selector_group)
-
-    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
-        """Add its callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
-        self.waits.tell(deferred)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a take waits, or a callback is due at the next arrival. Requires: the lock."""
-        return not self.stage.is_over and self.waits.has_any
-
-    @property
-    def charge_bytes(self) -> int:
-        """The charge of the consumer in RAM, without its selector group and lists."""
-        return consumer_charge(is_of_a_loop=self._is_of_a_loop)
-
     # ------------------------------------------------------------------ settling
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
@@ -416,11 +320,7 @@ class Consumer(WaitingConsumer):
         settled then, unless it happens between two parts of a long list, as `ack` says. One taken before it that went
         back meanwhile is passed over.
         """
-        with self.monitor.lock:
-            self._parts.settlements.check_held(self, (delivery,))
-            number = delivery.number
-            held = tuple(other for other in held_by(self) if other.number <= number)
-        self._parts.settlements.ack(self, held, self.confirmer, up_to=delivery)
+        self._parts.settlements.ack_up_to(self, delivery, self.confirmer)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
         """Give deliveries back as failed attempts. They return to their places with attempts + 1. O(deliveries).
@@ -434,9 +334,7 @@ class Consumer(WaitingConsumer):
         """
         batch = batch_of(deliveries)
         check_seconds("delay", delay)
-        if self._parts.settlements.nack(self, batch, delay):
-            self.confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
-        self.monitor.run_deferred()
+        self._parts.settlements.nack(self, batch, delay, self.confirmer)
 
     def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
         """Give deliveries back as not tried. They return to their places at once, and no attempt counts.
@@ -447,10 +345,6 @@ class Consumer(WaitingConsumer):
         """
         self.return_untried(batch_of(deliveries))
         self.monitor.run_deferred()
-
-    def return_untried(self, deliveries: Sequence[Delivery]) -> None:
-        """Return deliveries as `release` does, without calling the callbacks that are due then."""
-        self._parts.settlements.release(self, deliveries)
 
     def reject(
         self,
@@ -493,53 +387,6 @@ class Consumer(WaitingConsumer):
         check_seconds("seconds", seconds)
         self._parts.settlements.extend(self, batch, seconds)
 
-    def check_held(self, deliveries: Sequence[object]) -> None:
-        """Raise what `ack` raises if one of these is not its to settle. Requires: the lock."""
-        self._parts.settlements.check_held(self, deliveries)
-
-    # ------------------------------------------------------------------ what it takes, and when
-
-    def resume_if_credit(self) -> None:
-        """Wake the consumer if it waited for credit. Requires: the lock."""
-        if not self.waits.waits_for_credit or self.stage.is_closed:
-            return
-        if self.stage.is_passed_over:
-            self.destination.free_kept_for(self)
-        if self.allowance(1) <= 0:
-            return
-        self._dispatch_area.stop_waiting_for_memory(self)
-        self.waits.end_credit_wait(is_limited=self.destination.is_limited)
-        if self.waits.readiness.is_armed:
-            if self._dispatch_area.may_have_messages(self.selector_group):
-                self.become_ready(self.monitor.deferred)
-            else:
-                self.selector_group.arm()
-
-    def follow_destination(self) -> None:
-        """Take as the queue now says: nothing while it holds the consumer up, else what its distribution gives.
-
-        If the queue has limits now, acks wake senders too. Requires: the lock.
-        """
-        if self.stage.is_closed:
-            return
-        self.waits.follow_limits(is_limited=self.destination.is_limited)
-        if self.destination.holds_up(self):
-            if not self.stage.is_draining:
-                self.stage = HELD_UP
-            self.dispatcher = NO_DISPATCH
-            self.waits.begin_credit_wait()
-            return
-        self.dispatcher = self.destination.distribution.dispatcher
-        if self.stage is HELD_UP:
-            self.stage = TAKING
-            self.resume_if_credit()
-
-    def move_to(self, selector_group: SelectorGroup) -> None:
-        """Take messages from another selector group from now on. Requires: the lock."""
-        self.selector_group = selector_group
-        self.follow_destination()
-        self.waits.moved(selector_group)
-
     # ------------------------------------------------------------------ the rest
 
     def drain(self, timeout: float | None = None) -> bool:
@@ -561,15 +408,6 @@ class Consumer(WaitingConsumer):
         check_bounds(timeout, None)
         return self._parts.ending.drain(self, timeout)
 
-    def begin_drain(self) -> None:
-        """Begin to drain as `drain` does, without waiting. A second call does nothing. Requires: no lock."""
-        self._parts.ending.begin_drain(self)
-
-    @property
-    def is_drained(self) -> bool:
-        """Whether every delivery is settled. Closed: the store is closed."""
-        return self._parts.ending.is_drained(self)
-
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back all deliveries, for other consumers to take, and wake its own waiting takes.
 
@@ -584,31 +422,6 @@ class Consumer(WaitingConsumer):
         Raises ArgumentError, and SettingsError for a delivery of another consumer; the consumer is not closed then.
         """
         self._parts.ending.close(self, processed)
-
-    def withdraw(self) -> None:
-        """Close it before its host has got it, so without a callback. Requires: the lock."""
-        self._parts.ending.withdraw(self)
-
-    def close_with_destination(self, held: Sequence[Delivery]) -> None:
-        """Close it because its queue or the store ends. held: its deliveries. Requires: the lock."""
-        self._parts.ending.close_with_destination(self, held)
-
-    def wake_outside(self) -> None:
-        """Make the descriptor readable, wake the loop, and call on_ready. The next take raises Closed or the failure.
-
-        Requires: the lock.
-        """
-        self.waits.wake_outside()
-        self.waits.tell_end(self.monitor.deferred)
-
-    def held_in_transactions(self) -> list[Delivery]:
-        """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
-        return self._parts.settlements.held_in_transactions(self)
-
-    def disable_in_child(self) -> None:
-        """Take and give back nothing any more, because this object is the copy in a forked child."""
-        take_no_more(self)
-        self.waits.close()
 
     def statistics(self) -> ConsumerStatistics:
         """Return a snapshot. O(lists and consumers of the selector group); it reads no disk.
@@ -631,6 +444,62 @@ class Consumer(WaitingConsumer):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # ------------------------------------------------------------------ for the engine
+
+    def attach_loop(
+        self, confirmer: Confirmer, *, when_moved: Callable[[], None], when_closed: Callable[[], None]
+    ) -> None:
+        """Let an event loop confirm the acks of this consumer, and learn when it moves or closes.
+
+        when_moved: called under the lock when it moves to another selector group. when_closed: called under the lock
+            when it closes.
+        """
+        self.confirmer = confirmer
+        self.waits.attach_loop(when_moved, when_closed)
+
+    def search(self, max_messages: int, max_bytes: int | None) -> Search:
+        """Return the search of a take that found nothing in RAM."""
+        return Search(self._parts.searches, self, max_messages, max_bytes)
+
+    def return_untried(self, deliveries: Sequence[Delivery]) -> None:
+        """Return deliveries as `release` does, without calling the callbacks that are due then."""
+        self._parts.settlements.release(self, deliveries)
+
+    def check_held(self, deliveries: Sequence[object]) -> None:
+        """Raise what `ack` raises if one of these is not its to settle. Requires: the lock."""
+        self._parts.settlements.check_held(self, deliveries)
+
+    def begin_drain(self) -> None:
+        """Begin to drain as `drain` does, without waiting. A second call does nothing. Requires: no lock."""
+        self._parts.ending.begin_drain(self)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every delivery is settled. Closed: the store is closed."""
+        return self._parts.ending.is_drained(self)
+
+    def withdraw(self) -> None:
+        """Close it before its host has got it, so without a callback. Requires: the lock."""
+        self._parts.ending.withdraw(self)
+
+    def close_with_destination(self, held: Sequence[Delivery]) -> None:
+        """Close it because its queue or the store ends. held: its deliveries. Requires: the lock."""
+        self._parts.ending.close_with_destination(self, held)
+
+    def held_in_transactions(self) -> list[Delivery]:
+        """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
+        return self._parts.settlements.held_in_transactions(self)
+
+    def disable_in_child(self) -> None:
+        """Take and give back nothing any more, because this object is the copy in a forked child."""
+        take_no_more(self)
+        self.waits.close()
+
+    @property
+    def charge_bytes(self) -> int:
+        """The charge of the consumer in RAM, without its selector group and lists."""
+        return consumer_charge(is_of_a_loop=self._is_of_a_loop)
 
 
 def delivered_message(delivery: Delivery) -> Message:

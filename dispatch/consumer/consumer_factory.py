@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 
+<<<<<<< HEAD
 from ..core.areas.list_registry import ListRegistry
+||||||| 1bf62822
+=======
+from ..core.areas.list_order import list_to_load
+>>>>>>> d6
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead
@@ -65,7 +70,7 @@ class ConsumerFactory:
         selector_group.add_consumer(consumer)
         destination.distribution.join(consumer, selector_group)
         consumer.arm()
-        if self._parts.dispatch_area.list_to_load(consumer.selector_group) is not None:
+        if list_to_load(consumer.selector_group) is not None:
             self._target_area.wake(selector_group)
         self._registry.enter(consumer, options)
         return consumer

@@ -16,12 +16,12 @@ from ...store.errors import ArgumentError, SettingsError
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model.consumer_stage import CLOSED, DRAINED, DRAINING
 from ..core.model.delivery import Delivery
-from ..core.model.destination import CoreConsumer, LaneState
+from ..core.model.destination import CoreConsumer
 from ..core.model.distribution_roles import NO_DISPATCH
 from ..core.monitor import Monitor
 from .consumer_registry import ConsumerRegistry
-from .settlements import batch_of
-from .waits import WaitingConsumer
+from .settlements import batch_of, held_by
+from .waiting_consumer import WaitingConsumer
 
 DRAIN_POLL_SECONDS: Final = 0.025
 """A drain checks this often whether all is settled, so that no ack has to wake it."""
@@ -138,19 +138,6 @@ def take_no_more(consumer: CoreConsumer) -> None:
     """Set the last stage of a consumer. Nothing is handed out to it any more."""
     consumer.stage = DRAINED if consumer.stage.is_draining else CLOSED
     consumer.dispatcher = NO_DISPATCH
-
-
-def held_by(consumer: CoreConsumer) -> list[Delivery]:
-    """Return the deliveries that a consumer holds. O(in flight in its queue up to its last one). Requires: the lock."""
-    held: list[Delivery] = []
-    lanes: list[LaneState] = [target.lane for target in consumer.selector_group.lists]
-    for lane in lanes if consumer.in_flight else ():
-        for delivery in lane.deliveries.values():
-            if delivery.consumer is consumer:
-                held.append(delivery)
-                if len(held) == consumer.in_flight:
-                    return held
-    return held
 
 
 def _check_own(consumer: CoreConsumer, deliveries: Sequence[object]) -> None:

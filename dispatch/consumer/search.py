@@ -1,15 +1,17 @@
 """Search: a take that found nothing in RAM. It loads the next messages, or waits for messages, credit or memory.
 
-Threads and event loops use the same Search. `run` drives it in a thread; AsyncConsumer drives it in a loop.
+Threads and event loops use the same Search. `run` makes its steps in a thread; AsyncConsumer makes them in a loop.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final
 
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.list_order import list_to_load
 from ..core.areas.load_requests import LoadRequests
 from ..core.lists.load import Load
 from ..core.model.delivery import Delivery
@@ -17,7 +19,7 @@ from ..core.model.destination import TargetList
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader
-from .waits import WaitingConsumer
+from .waiting_consumer import WaitingConsumer
 
 LOAD_WAIT_SECONDS: Final = 5.0
 
@@ -35,61 +37,44 @@ class SearchParts:
     """Durations of takes that found nothing in RAM and returned messages. The state lock guards it."""
 
 
+class WaitFor(Enum):
+    """What a search waits for that found nothing and has nothing to load itself."""
+
+    LOAD = auto()
+    """Another thread's load, which is about to end. A timeout does not cut this wait short."""
+    MESSAGES = auto()
+    """Messages that arrive."""
+    CREDIT = auto()
+    """An ack, or memory that comes free."""
+
+
 class Search:
-    """A take that found nothing in RAM, and the result of its last round.
-
-    If `search_again` returns None, three attributes tell its caller what to do:
-
-    load      is_load_under_way  waits_for_messages  what to do
-    a load    True               True                finish the load, without the lock, and look again
-    None      True               True                wait for another thread's load, which is about to end
-    None      False              True                wait for messages to arrive
-    None      False              False               wait for credit: an ack, or memory that comes free
-
-    After its timeout a search waits only for a load that is under way; otherwise it returns no deliveries.
-    """
+    """A take that found nothing in RAM. Its caller makes steps until one of them returns deliveries."""
 
     __slots__ = (
-        "has_scanned",
-        "is_load_under_way",
-        "is_timed_out",
-        "load",
-        "waits_for_messages",
         "_began_at",
         "_consumer",
+        "_has_scanned",
         "_is_missed",
+        "_load",
         "_max_bytes",
         "_max_messages",
         "_parts",
     )
 
-    def __init__(
-        self,
-        parts: SearchParts,
-        consumer: WaitingConsumer,
-        max_messages: int,
-        max_bytes: int | None,
-        *,
-        is_timed_out: bool = False,
-    ) -> None:
+    def __init__(self, parts: SearchParts, consumer: WaitingConsumer, max_messages: int, max_bytes: int | None) -> None:
         """Begin a search for a consumer."""
         self._parts = parts
         self._consumer = consumer
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._began_at = parts.monitor.monotonic()
-        # Whether its timeout has passed.
-        self.is_timed_out = is_timed_out
-        # Whether some messages were examined with its selector already.
-        self.has_scanned = False
+        # Whether an earlier step examined some messages with the selector.
+        self._has_scanned = False
         # Whether it had to wait for a load.
         self._is_missed = False
-        # A load that was begun for it, to be finished without the lock.
-        self.load: Load[TargetList] | None = None
-        # Whether a load is under way, its own or another one.
-        self.is_load_under_way = False
-        # Whether it waits for messages, not for credit or memory.
-        self.waits_for_messages = False
+        # The load that its last step began.
+        self._load: Load[TargetList] | None = None
 
     def run(self, timeout: float | None) -> list[Delivery]:
         """Load messages or wait for them, at most `timeout` seconds; None: no limit. Requires: no lock."""
@@ -98,67 +83,76 @@ class Search:
         try:
             while True:
                 with monitor.lock:
-                    self.is_timed_out = deadline is not None and monitor.monotonic() >= deadline
+                    is_timed_out = deadline is not None and monitor.monotonic() >= deadline
                     with monitor.all_or_broken:
-                        deliveries = self.search_again()
-                    if deliveries is not None:
-                        return deliveries
-                    if self.load is None and not self._wait(deadline):
-                        consumer.waits.arm(consumer.selector_group)
-                        return []
-                self.has_scanned = consumer.selector_group.selector is not None
-                if self.load is not None:
-                    parts.loader.finish(self.load, makes_room=not self.is_timed_out)
+                        step = self.step(is_timed_out=is_timed_out)
+                    if isinstance(step, list):
+                        if not step:
+                            consumer.waits.arm(consumer.selector_group)
+                        return step
+                    if isinstance(step, WaitFor):
+                        self._wait(step, deadline)
+                        continue
+                parts.loader.finish(step, makes_room=not is_timed_out)
         except BaseException:
-            if self.load is not None:
-                parts.loader.abandon_interrupted(self.load)
+            if self._load is not None:
+                parts.loader.abandon_interrupted(self._load)
             raise
 
-    def search_again(self) -> list[Delivery] | None:
-        """Take again what RAM has. None: load or wait, as the attributes say. Closed. Requires: the lock."""
+    def step(self, *, is_timed_out: bool) -> list[Delivery] | Load[TargetList] | WaitFor:
+        """Take again what RAM has. Otherwise return what the caller does before the next step. Requires: the lock.
+
+        Deliveries: nothing, the search is over. It is over without deliveries if its time is up.
+        A load: finish the load, without the lock.
+        A WaitFor: wait for that.
+
+        is_timed_out: whether the time is up. Then it waits for a load at most. Raises Closed.
+        """
         parts, consumer = self._parts, self._consumer
         if consumer.stage.is_over:
             raise consumer.stage.refusal()
         parts.due.release_due()
-        self.load = None
-        self.is_load_under_way = self.waits_for_messages = False
+        self._load = None
         if consumer.stage.is_passed_over:
             consumer.destination.free_kept_for(consumer)
         most = consumer.allowance(self._max_messages)
-        while most > 0:
+        needed: Load[TargetList] | WaitFor | None = None if most > 0 else WaitFor.CREDIT
+        while needed is None:
             deliveries = consumer.dispatcher.dispatch(consumer, most, self._max_bytes)
             if deliveries:
                 parts.take_durations.record(parts.monitor.monotonic() - self._began_at)
                 if self._is_missed:
                     consumer.selector_group.misses += len(deliveries)
                 return deliveries
-            target = parts.dispatch_area.list_to_load(consumer.selector_group)
-            if self.has_scanned and self.is_timed_out:
+            target = list_to_load(consumer.selector_group)
+            if self._has_scanned and is_timed_out:
                 if target is not None:
                     # The loader may have given the list up while memory was short.
                     parts.loads.request(target)
                 consumer.waits.arm(consumer.selector_group)
                 return []  # nothing matched so far: the background goes on with the search, or the next take
-            if target is None:
-                self.waits_for_messages = True
-                break
-            if self._load_or_join(target):
-                break
-        if not self.waits_for_messages:
+            needed = self._load_or_join(target) if target is not None else WaitFor.MESSAGES
+        if needed is WaitFor.CREDIT:
             self._stand_in_line(is_for_memory=most > 0)
-        return None
+        if is_timed_out and (needed is WaitFor.CREDIT or needed is WaitFor.MESSAGES):
+            return []
+        self._has_scanned = consumer.selector_group.selector is not None
+        return needed
 
-    def _load_or_join(self, target: TargetList) -> bool:
-        """Begin a load of the list, unless one is under way. Return False if the list has nothing left to load."""
+    def _load_or_join(self, target: TargetList) -> Load[TargetList] | WaitFor | None:
+        """Begin a load of the list, unless one is under way; return what the search needs now.
+
+        None: another take, because the list has nothing left to load.
+        """
         self._parts.loads.missed(target)
-        if not target.is_loading:
-            self.load = self._parts.loader.begin(target, is_needed=True)
-            if self.load is None and not target.has_supply:
-                return False
-        self.is_load_under_way = self.waits_for_messages = target.is_loading
-        # A load of another thread counts too: its messages were not in RAM in time either.
-        self._is_missed |= self.is_load_under_way and (self.load is None or bool(self.load.regions))
-        return True
+        if target.is_loading:
+            self._is_missed = True  # a load of another thread counts too: its messages were not in RAM in time either
+            return WaitFor.LOAD
+        load = self._load = self._parts.loader.begin(target, is_needed=True)
+        if load is None:
+            return WaitFor.CREDIT if target.has_supply else None  # in the first case memory has no room for a load
+        self._is_missed |= bool(load.regions)
+        return load
 
     def _stand_in_line(self, *, is_for_memory: bool) -> None:
         """Join the line for credit, or for memory too. Requires: the lock."""
@@ -169,23 +163,19 @@ class Search:
         if is_for_memory or dispatch_area.is_short_for(consumer.destination.memory):
             dispatch_area.wait_for_memory(consumer)
 
-    def _wait(self, deadline: float | None) -> bool:
-        """Wait until something changes; return False if the time is up. The timeout cuts no wait for a load short."""
+    def _wait(self, cause: WaitFor, deadline: float | None) -> None:
+        """Wait until something changes, or the time is up. Requires: the lock, which is released meanwhile."""
         consumer, lock, now = self._consumer, self._parts.monitor.lock, self._parts.monitor.monotonic()
-        if self.is_load_under_way:
-            wait_seconds: float | None = LOAD_WAIT_SECONDS
-        elif deadline is None:
-            wait_seconds = None
-        else:
-            wait_seconds = deadline - now
-            if wait_seconds <= 0:
-                return False
+        wait_seconds: float | None = None
+        if cause is WaitFor.LOAD:
+            wait_seconds = LOAD_WAIT_SECONDS
+        elif deadline is not None:
+            wait_seconds = max(deadline - now, 0.0)
         due = self._parts.due.next_due
         if due is not None:
             due_seconds = max(due - now, 0.0)
             wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
-        if self.waits_for_messages:
-            consumer.waits.wait_for_messages(consumer.selector_group, lock, wait_seconds)
-        else:
+        if cause is WaitFor.CREDIT:
             consumer.waits.wait_for_credit(lock, wait_seconds)
-        return True
+        else:
+            consumer.waits.wait_for_messages(consumer.selector_group, lock, wait_seconds)

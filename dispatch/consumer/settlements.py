@@ -16,7 +16,7 @@ from ...store.maintenance.cleanup import Cleanup
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.model.delivery import Delivery, HeldCheck, is_in_flight, is_late
-from ..core.model.destination import CoreConsumer, lane_of
+from ..core.model.destination import CoreConsumer, LaneState, lane_of
 from ..core.monitor import Monitor
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery
@@ -86,6 +86,14 @@ class Settlements:
                 continue  # nothing of the rest is settled. A delivery that has gone back meanwhile is refused
             confirmer.confirm(journal_end)
 
+    def ack_up_to(self, consumer: CoreConsumer, delivery: Delivery, confirmer: Confirmer) -> None:
+        """Acknowledge a delivery and all that its consumer took before it and still holds. O(in flight)."""
+        with self._monitor.lock:
+            self.check_held(consumer, (delivery,))
+            number = delivery.number
+            held = tuple(other for other in held_by(consumer) if other.number <= number)
+        self.ack(consumer, held, confirmer, up_to=delivery)
+
     def _ack_runs(self, ordered: tuple[Delivery, ...], confirmer: Confirmer) -> tuple[int, int]:
         """Settle run by run; return how many deliveries, and the journal end that must become durable (0: none).
 
@@ -150,13 +158,15 @@ class Settlements:
 
     # ------------------------------------------------------------------ nack, release, reject, extend
 
-    def nack(self, consumer: CoreConsumer, batch: Sequence[Delivery], delay: float) -> bool:
-        """Return deliveries to their places with one more attempt; return whether any of them is delayed."""
+    def nack(self, consumer: CoreConsumer, batch: Sequence[Delivery], delay: float, confirmer: Confirmer) -> None:
+        """Return deliveries to their places with one more attempt."""
         with self._monitor.lock, self._monitor.all_or_broken:
             self._check_open_and_held(consumer, batch)
             any_delayed = self._redelivery.return_failed(batch, delay)
             consumer.resume_if_credit()
-        return any_delayed
+        if any_delayed:
+            confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
+        self._monitor.run_deferred()
 
     def release(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
         """Return deliveries to their places as not tried."""
@@ -234,3 +244,16 @@ def batch_of(deliveries: object) -> tuple[Delivery, ...]:
     if not isinstance(deliveries, list | tuple):
         raise ArgumentError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
     return tuple(deliveries)
+
+
+def held_by(consumer: CoreConsumer) -> list[Delivery]:
+    """Return the deliveries that a consumer holds. O(in flight in its queue up to its last one). Requires: the lock."""
+    held: list[Delivery] = []
+    lanes: list[LaneState] = [target.lane for target in consumer.selector_group.lists]
+    for lane in lanes if consumer.in_flight else ():
+        for delivery in lane.deliveries.values():
+            if delivery.consumer is consumer:
+                held.append(delivery)
+                if len(held) == consumer.in_flight:
+                    return held
+    return held

@@ -11,16 +11,14 @@ from collections.abc import Iterable
 from functools import partial
 
 from ...store.environment.late_log import LateLogger
-from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.list_order import may_have_messages
 from ..core.model.destination import CoreConsumer
 from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")
 
 
-def notice_slow(
-    dispatch_area: DispatchArea, monitor: Monitor, consumers: Iterable[CoreConsumer], now: float, seconds: float
-) -> int:
+def notice_slow(monitor: Monitor, consumers: Iterable[CoreConsumer], now: float, seconds: float) -> int:
     """Measure the rate of each consumer and return how many have become slow. Requires: the lock.
 
     seconds: time since the last call. The on_slow of each is added to the callbacks that are due.
@@ -31,7 +29,7 @@ def notice_slow(
         taken = consumer.delivered - activity.counts_seen[0]
         activity.messages_per_second = taken / seconds if taken else 0.0
         has_moved = _has_moved(consumer)
-        if has_moved or _is_at_rest(dispatch_area, consumer):
+        if has_moved or _is_at_rest(consumer):
             activity.moved_at = now
             activity.is_slow = False
         elif not activity.is_slow and activity.slow_seconds is not None:
@@ -42,11 +40,11 @@ def notice_slow(
     return noticed
 
 
-def _is_at_rest(dispatch_area: DispatchArea, consumer: CoreConsumer) -> bool:
+def _is_at_rest(consumer: CoreConsumer) -> bool:
     """Return whether the consumer holds no message and there is none for it."""
     if consumer.in_flight:
         return False
-    return consumer.destination.holds_up(consumer) or not dispatch_area.may_have_messages(consumer.selector_group)
+    return consumer.destination.holds_up(consumer) or not may_have_messages(consumer.selector_group)
 
 
 def _has_moved(consumer: CoreConsumer) -> bool:

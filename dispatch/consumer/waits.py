@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.environment.locks import UNAWAITED, OwnedLock, condition_of
-from ..core.model.destination import CoreConsumer, SelectorGroup
+from ..core.model.destination import SelectorGroup
 from .readiness import Readiness
 
 
@@ -123,11 +123,3 @@ class ConsumerWaits:
     def close(self) -> None:
         """Close the descriptor. A second call does nothing."""
         self.readiness.close()
-
-
-class WaitingConsumer(CoreConsumer):
-    """The consumer as its searches and the ConsumerEnding see it: a CoreConsumer with its waits."""
-
-    __slots__ = ("waits",)
-
-    waits: ConsumerWaits

@@ -37,7 +37,7 @@ BATCH_MESSAGES: Final = 64
 
 
 class AssigningDistribution(Distribution):
-    """The distribution of one queue, which hands out messages as its Assignments say. The state lock guards it."""
+    """The distribution of one queue, which dispatches messages as its Assignments say. The state lock guards it."""
 
     honours_groups_and_priorities = True
 
@@ -162,7 +162,7 @@ class AssigningDistribution(Distribution):
         return None
 
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out messages that are assigned to a consumer; when they run out, assign more of the unassigned ones."""
+        """Dispatch messages that are assigned to a consumer; when they run out, assign more of the unassigned ones."""
         assigned = self._assigned_by_consumer[consumer]
         common = assigned.common_selector_group
         if self.is_held_up:
@@ -206,7 +206,7 @@ class AssigningDistribution(Distribution):
     def _collect(
         self, assigned: OwnSelectorGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> None:
-        """Hand out from the lists of a consumer, highest priority first, and assign more where its own list is empty.
+        """Dispatch from the lists of a consumer, highest priority first, and assign more where its own list is empty.
 
         A lower priority comes only after all messages of the higher one, assigned or not.
         """
@@ -214,7 +214,7 @@ class AssigningDistribution(Distribution):
             if own.counterpart is not None and not own.lane.is_persistent:
                 continue
             while True:
-                max_bytes, is_empty = self._hand_out(assigned.owner, own, most, max_bytes, deliveries)
+                max_bytes, is_empty = self._dispatch_from(assigned.owner, own, most, max_bytes, deliveries)
                 if not is_empty or len(deliveries) >= most:
                     return
                 if not self._assignments.assign(assigned, common_list, most - len(deliveries)):
@@ -226,15 +226,15 @@ class AssigningDistribution(Distribution):
             ):
                 return
 
-    def _hand_out(
+    def _dispatch_from(
         self, consumer: CoreConsumer, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
-        """Hand out from one list and its counterpart; return what is left of max_bytes, and whether both are empty."""
+        """Dispatch from one list and its counterpart; return what is left of max_bytes, and whether both are empty."""
         dispatch_area = self._dispatch_area
         if own.counterpart is not None:
-            return dispatch_area.collect_interleaved(consumer, own, most, max_bytes, deliveries)
+            return dispatch_area.dispatch_interleaved(consumer, own, most, max_bytes, deliveries)
         if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):
-            max_bytes = dispatch_area.hand_out(consumer, own, most, max_bytes, deliveries)
+            max_bytes = dispatch_area.dispatch_from(consumer, own, most, max_bytes, deliveries)
         if own.has_supply and own.direct_bytes < own.low_watermark_bytes:
             self._loads.request(own)
         return max_bytes, not own.direct and not own.has_supply

@@ -29,11 +29,11 @@ class OrdinaryDistribution(Distribution):
         return self._dispatch_area
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
-        """Hand out one message from the DispatchArea."""
+        """Dispatch one message from the DispatchArea."""
         return self._dispatch_area.dispatch_one(consumer)
 
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out up to `most` messages from the DispatchArea."""
+        """Dispatch up to `most` messages from the DispatchArea."""
         return self._dispatch_area.dispatch(consumer, most, max_bytes)
 
     def leave(self, consumer: CoreConsumer) -> None:

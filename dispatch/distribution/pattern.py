@@ -1,4 +1,4 @@
-"""PatternDistribution: hands out the messages of several topics to the one consumer of a wildcard subscription.
+"""PatternDistribution: dispatches the messages of several topics to the one consumer of a wildcard subscription.
 
 The highest priority comes first. Within a priority the topics take turns, so that a busy topic holds up no other.
 """
@@ -17,7 +17,7 @@ from .ordinary import OrdinaryDistribution
 class PatternDistribution(OrdinaryDistribution):
     """The distribution of a pattern, whose selector group has the lists of all its topics. O(lists) for each take.
 
-    It hands out. About messages that come back, the distribution of their topic's subscription decides.
+    It dispatches. About messages that come back, the distribution of their topic's subscription decides.
     """
 
     is_ordinary = False
@@ -41,7 +41,7 @@ class PatternDistribution(OrdinaryDistribution):
         return None
 
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out up to `most` messages that are in RAM.
+        """Dispatch up to `most` messages that are in RAM.
 
         In each priority, the topic behind the one that was served last comes first.
         """
@@ -57,7 +57,7 @@ class PatternDistribution(OrdinaryDistribution):
             begin = next((at for at, target in enumerate(lists) if target.lane.destination.number > last), 0)
             for target in (*lists[begin:], *lists[:begin]):
                 before = len(deliveries)
-                max_bytes = self._hand_out(consumer, target, most, max_bytes, deliveries)
+                max_bytes = self._dispatch_from(consumer, target, most, max_bytes, deliveries)
                 if len(deliveries) > before:
                     self._served[priority] = target.lane.destination.number
                 if len(deliveries) >= most:
@@ -66,15 +66,15 @@ class PatternDistribution(OrdinaryDistribution):
                 break  # the next message must be loaded or is too large for this take; lower priorities wait for it
         return deliveries
 
-    def _hand_out(
+    def _dispatch_from(
         self, consumer: CoreConsumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> int | None:
-        """Hand out from one list and its counterpart; return what is left of max_bytes."""
+        """Dispatch from one list and its counterpart; return what is left of max_bytes."""
         dispatch_area = self._dispatch_area
         if target.counterpart is not None:
-            return dispatch_area.collect_interleaved(consumer, target, most, max_bytes, deliveries)[0]
+            return dispatch_area.dispatch_interleaved(consumer, target, most, max_bytes, deliveries)[0]
         if target.is_ready:
-            max_bytes = dispatch_area.hand_out(consumer, target, most, max_bytes, deliveries)
+            max_bytes = dispatch_area.dispatch_from(consumer, target, most, max_bytes, deliveries)
         if target.has_supply and target.direct_bytes < target.low_watermark_bytes:
             self._loads.request(target)
         return max_bytes

@@ -7,7 +7,6 @@ from typing import Final
 
 from ..consumer.slow_consumers import notice_slow
 from ..consumer.stuck_consumers import StuckConsumers
-from ..core.areas.dispatch_area import DispatchArea
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import CoreConsumer
 from ..core.monitor import Monitor
@@ -26,7 +25,6 @@ class Measurements:
         self,
         monitor: Monitor,
         watermarks: Watermarks,
-        dispatch_area: DispatchArea,
         warmer: CacheWarmer,
         stuck: StuckConsumers,
         consumers: Callable[[], Iterable[CoreConsumer]],
@@ -34,7 +32,6 @@ class Measurements:
         """Make the measurements of a store. consumers: returns all its consumers."""
         self._monitor = monitor
         self._watermarks = watermarks
-        self._dispatch_area = dispatch_area
         self._warmer = warmer
         self._stuck = stuck
         self._consumers = consumers
@@ -53,6 +50,6 @@ class Measurements:
         self._watermarks.measure(seconds)
         self._warmer.resume()
         consumers = list(self._consumers())
-        slow = notice_slow(self._dispatch_area, self._monitor, consumers, now, seconds)
+        slow = notice_slow(self._monitor, consumers, now, seconds)
         self._stuck.check(consumers, now)
         return slow

@@ -422,7 +422,7 @@ class RecordedDispatchArea(DispatchArea):
             self._recorder.taken(consumer.selector_group.lists[0], delivery.sequence, 1)
         return delivery
 
-    def hand_out(
+    def dispatch_from(
         self,
         consumer: CoreConsumer,
         target: TargetList,
@@ -432,7 +432,7 @@ class RecordedDispatchArea(DispatchArea):
         before: int = BEHIND_ALL,
     ) -> int | None:
         already = len(deliveries)
-        max_bytes = super().hand_out(consumer, target, most, max_bytes, deliveries, before)
+        max_bytes = super().dispatch_from(consumer, target, most, max_bytes, deliveries, before)
         for _, first, count in _runs(deliveries[already:]):
             self._recorder.taken(target.selector_group.source_list(target), first, count)
         return max_bytes

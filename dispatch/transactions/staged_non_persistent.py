@@ -131,8 +131,8 @@ class StagedNonPersistent:
         if identity is not None:
             self._duplicates.hold_undecided((identity,), self._branch.number)
 
-    def hand_over(self) -> None:
-        """Hand the messages with their charges to the publisher: they are committed now."""
+    def publish(self) -> None:
+        """Give the messages with their charges to the publisher: they are committed now."""
         time_ms = self._now_ms()
         self.let_ids_go()
         for kept in self._kept:
@@ -147,7 +147,7 @@ class StagedNonPersistent:
         self._duplicates.forget_undecided([kept.identity for kept in self._kept if kept.identity is not None])
 
     def finish(self) -> None:
-        """Drop all messages in RAM, because the transaction has ended and they will never be handed over."""
+        """Drop all messages in RAM, because the transaction has ended and they will never be published."""
         self._memory.release(self.charge_bytes)
         self.charge_bytes = 0
         self._kept.clear()

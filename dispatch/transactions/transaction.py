@@ -380,7 +380,7 @@ class Transaction:
                 receiving.first_sequence += holes  # these sequences have no message, and must not count as enqueued
         self._slices.publish()
         self._acks.commit()
-        self._non_persistent.hand_over()
+        self._non_persistent.publish()
         self._finish(COMMITTED)
 
     def rollback(self) -> None:

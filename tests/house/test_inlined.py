@@ -29,10 +29,10 @@ PLACES = {
     "store/index/destination_lane.py:DestinationLane.remove_one",  # test_index.py compares both with one model
     "dispatch/aio/loop.py:LoopConfirmer.confirm",
     "dispatch/consumer/consumer.py:Consumer.take",
-    "dispatch/consumer/consumer.py:Consumer.allowance",
+    "dispatch/consumer/waiting_consumer.py:WaitingConsumer.allowance",
     "dispatch/core/areas/dispatch_area.py:DispatchArea._take_what_fits",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one",
-    "dispatch/core/areas/dispatch_area.py:DispatchArea._hand_over",
+    "dispatch/core/areas/dispatch_area.py:DispatchArea._transfer_charges",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run",
     "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
@@ -85,7 +85,7 @@ def value(expression: ast.expr | str, **names: object) -> Any:
 
 def credit() -> str:
     """The credit of a consumer that does not drain."""
-    *_, last = function("dispatch/consumer/consumer.py:Consumer.credit").body
+    *_, last = function("dispatch/consumer/waiting_consumer.py:WaitingConsumer.credit").body
     assert isinstance(last, ast.Return) and last.value is not None
     return ast.unparse(last.value)
 
@@ -173,7 +173,7 @@ def test_a_run_is_settled_with_the_contents_that_its_deliveries_hold() -> None:
 
 
 def test_a_take_of_one_hands_its_charge_over_as_a_holder_does() -> None:
-    gives, _ = function("cache/accounting/budget.py:Holder.hand_over").body
+    gives, _ = function("cache/accounting/budget.py:Holder.transfer").body
     [takes] = function("cache/accounting/budget.py:Holder.take_over").body
     inlined = texts(function("dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one"))
     at = inlined.index(ast.unparse(gives).replace("self.", "self.lists_holder.").replace("charge_bytes", "charge"))
@@ -309,7 +309,7 @@ def test_an_arrival_without_a_place_relieves_the_buffer_as_ensuring_room_does() 
     assert ast.unparse(relieved) == ast.unparse(function(f"{overflow}.take_in").body[1])
 
 
-def test_a_hand_out_leaves_its_list_as_the_first_message_does() -> None:
+def test_a_dispatched_message_leaves_its_list_as_the_first_message_does() -> None:
     _, left, _ = function("dispatch/core/lists/list_contents.py:ListContents.drop_first").body
     _, taken, _ = function("dispatch/core/lists/list_supply.py:ListSupply.pass_first").body
     passed = [ast.unparse(each).replace("self.", "target.") for each in (left, taken)]
@@ -317,7 +317,7 @@ def test_a_hand_out_leaves_its_list_as_the_first_message_does() -> None:
     one = [*map(ast.unparse, function(f"{area}.dispatch_one").body)]
     at = one.index("target.direct.popleft()")
     assert one[at + 1 : at + 3] == passed
-    many = [*map(ast.unparse, function(f"{area}._hand_over").body)]
+    many = [*map(ast.unparse, function(f"{area}._transfer_charges").body)]
     assert many[1:3] == [each.replace("charge", "taken_bytes") for each in passed]
 
 
@@ -349,7 +349,7 @@ def test_only_what_is_written_inline_changes_the_fields_of_a_list_from_outside()
         if part.attr in fields and ast.unparse(part.value) != "self"
     }
     assert writers == {
-        "dispatch/core/areas/dispatch_area.py:DispatchArea._hand_over",
+        "dispatch/core/areas/dispatch_area.py:DispatchArea._transfer_charges",
         "dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one",
         "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
         "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
@@ -414,7 +414,7 @@ def test_a_take_of_one_asks_for_the_credit_of_one() -> None:
 
 
 def test_room_is_the_credit_up_to_what_is_asked() -> None:
-    *_, unlimited, last = function("dispatch/consumer/consumer.py:Consumer.allowance").body
+    *_, unlimited, last = function("dispatch/consumer/waiting_consumer.py:WaitingConsumer.allowance").body
     assert isinstance(unlimited, ast.If) and isinstance(last, ast.Return) and last.value is not None
     for consumer in consumers():
         if value(unlimited.test, **consumer):

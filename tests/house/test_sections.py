@@ -17,9 +17,9 @@ WHOLE = ("all_or_broken", "while_open")
 LOOKS_ONLY = {
     "MemoryForebay.advance",
     "AsyncConsumer._settle_all",
-    "Consumer.ack_up_to",
     "Confirmer.confirm_written",
     "ConsumerEnding.drain",
+    "Settlements.ack_up_to",
     "Settlements.reject",
     "Consumer.statistics",
     "Forebay.destinations",

@@ -25,6 +25,7 @@ from forebay.cache.accounting.charge import charge_of
 from forebay.cache.messages.head_queue_cache import HeadQueueCache
 from forebay.cache.messages.pending_cache import PendingCache
 from forebay.dispatch.config.sizes import parse_size
+from forebay.dispatch.core.areas.list_order import list_to_load
 from forebay.store.message import Headers
 from forebay.store.stored_message import StoredMessage
 
@@ -236,7 +237,7 @@ class Model:
         scans = 0
         while expected is not None and taker.selector is not None and not deliveries:
             # A take that does not wait may leave the scan to the background, or, where memory is short, to the next.
-            starving = self.store.dispatch_area.list_to_load(taker.consumer.selector_group)
+            starving = list_to_load(taker.consumer.selector_group)
             assert starving is None or starving in self.store.loads.running_low, "nobody goes on with the scan"
             # One load may want a message of an eighth of the limit, and the buffer that it is read into.
             is_short = self.store.budget.free_bytes < self.store.budget.target_bytes // 4 + KIB
@@ -517,7 +518,7 @@ class LedgerModel:
     def take(self) -> None:
         if self.direct:
             message = self.direct.popleft()
-            self.lists.hand_over(self.dispatch, charge_of(message))
+            self.lists.transfer(self.dispatch, charge_of(message))
             self.in_flight.append(message)
 
     def ack(self) -> None:

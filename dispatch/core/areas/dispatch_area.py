@@ -1,6 +1,7 @@
-"""DispatchArea: hand messages out, settle them, and keep the charges of deliveries within their bounds.
+"""DispatchArea: dispatch messages, settle them, and keep the charges of deliveries within their bounds.
 
-A message that is handed out takes its charge along, from its list to the DispatchArea. The arithmetic with these
+To dispatch a message is to hand it out to a consumer: the message leaves its list and becomes a Delivery. The message
+takes its charge along, from its list to the DispatchArea. The arithmetic with these
 charges is in this file; MessageMemory.in_flight_rooms says how much room there is. On the path of a single message
 (dispatch_one, settle) the arithmetic is written inline, and `audit` compares the sums with the deliveries. This module
 does not know the ListRegistry (list_registry.py), which makes and ends the lists.
@@ -18,8 +19,16 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..memory.memory_owners import MemoryOwners
+<<<<<<< HEAD
 from ..model.delivery import Delivery, DeliveryLane, content_bytes
 from ..model.destination import CoreConsumer, LaneState, SelectorGroup, TargetList
+||||||| 1bf62822
+from ..model.delivery import Delivery, LaneMessages, content_bytes
+from ..model.destination import CoreConsumer, LaneState, SelectorGroup, TargetList
+=======
+from ..model.delivery import Delivery, LaneMessages, content_bytes
+from ..model.destination import CoreConsumer, LaneState, TargetList
+>>>>>>> d6
 from ..model.distribution_roles import Dispatcher
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
@@ -42,8 +51,8 @@ class MemoryWaiter(Protocol):
 class DispatchArea(Dispatcher[CoreConsumer]):
     """All messages in flight: the deliveries of a store that are not settled, with their charges and bounds.
 
-    Every hand-out passes `dispatch_one` or `hand_out`, and every settling passes `settle` or `settle_run`. A subclass
-    that records traffic overrides these four. The state lock guards it; every method requires it held.
+    Every message is dispatched by `dispatch_one` or `dispatch_from`, and settled by `settle` or `settle_run`. A
+    subclass that records traffic overrides these four. The state lock guards it; every method requires it held.
     """
 
     def __init__(
@@ -82,10 +91,10 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             self.dispatch_bytes_max -= max(memory.dispatch_holder.held_bytes, bodies_bytes)
             self.in_flight_bytes_max -= max(memory.dispatch_holder.held_bytes, all_bytes)
 
-    # ------------------------------------------------------------------ handing out
+    # ------------------------------------------------------------------ dispatching
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
-        """Hand out the next message if it is in RAM and needs no check; otherwise return None.
+        """Dispatch the next message if it is in RAM and needs no check; otherwise return None.
 
         `dispatch` does the checks that this fast path leaves out.
         """
@@ -108,7 +117,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         target.direct.popleft()
         target.direct_bytes -= charge
         target.taken_bytes += charge
-        # Holder.hand_over, written inline. Neither holder has a guarantee.
+        # Holder.transfer, written inline. Neither holder has a guarantee.
         self.lists_holder.held_bytes -= charge
         dispatch.held_bytes += charge
         number = consumer.delivered = consumer.delivered + 1
@@ -124,22 +133,22 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         return delivery
 
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out up to `most` direct messages in order, without reading any.
+        """Dispatch up to `most` direct messages in order, without reading any.
 
-        If the result is empty, call `list_to_load`.
+        If the result is empty, list_order.list_to_load says what must be read first.
         """
         deliveries: list[Delivery] = []
         for target in consumer.selector_group.lists:
             if target.counterpart is not None:
                 if target.lane.is_persistent:
-                    max_bytes, is_empty = self.collect_interleaved(consumer, target, most, max_bytes, deliveries)
+                    max_bytes, is_empty = self.dispatch_interleaved(consumer, target, most, max_bytes, deliveries)
                     if not is_empty:
                         break
                 continue
             if target.returned.count and (not target.direct or target.returned.first < target.direct[0][0]):
                 break
             if target.direct:
-                max_bytes = self.hand_out(consumer, target, most, max_bytes, deliveries)
+                max_bytes = self.dispatch_from(consumer, target, most, max_bytes, deliveries)
                 if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
                     self._loads.runs_low(target)
                 if len(deliveries) >= most or target.direct:
@@ -148,10 +157,10 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 break
         return deliveries
 
-    def collect_interleaved(
+    def dispatch_interleaved(
         self, consumer: CoreConsumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
-        """Hand out from a list and its counterpart in order of arrival.
+        """Dispatch from a list and its counterpart in order of arrival.
 
         Return how many bytes are left of max_bytes, and whether both lists are empty and have no supply.
         """
@@ -165,13 +174,13 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             if chosen.returned.count and chosen.returned.first < direct[0][0]:
                 return max_bytes, False
             count = len(direct)
-            max_bytes = self.hand_out(consumer, chosen, most, max_bytes, deliveries, before)
+            max_bytes = self.dispatch_from(consumer, chosen, most, max_bytes, deliveries, before)
             if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
                 self._loads.request(chosen)  # not runs_low: no list with a counterpart is left to its consumer
             if len(direct) == count:
                 return max_bytes, False
 
-    def hand_out(
+    def dispatch_from(
         self,
         consumer: CoreConsumer,
         target: TargetList,
@@ -180,9 +189,9 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         deliveries: list[Delivery],
         before: int = BEHIND_ALL,
     ) -> int | None:
-        """Hand out messages of a list that lie before a sequence; return how many bytes are left of max_bytes.
+        """Dispatch messages of a list that lie before a sequence; return how many bytes are left of max_bytes.
 
-        The first message of a take is handed out however large it is. If memory has no room for a body, the delivery is
+        The first message of a take is dispatched however large it is. If memory has no room for a body, the delivery is
         lazy and reads the body when asked. If memory has no room for a lazy delivery, or max_bytes is used up, the rest
         stays in the list.
         """
@@ -193,9 +202,9 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         stop = BEHIND_ALL
         if target.returned.count or before < BEHIND_ALL:
             most, stop = _bounds(target, most, before)
-        if max_bytes is None and not needs_claims and target.direct_bytes <= self._in_flight_rooms(lane.memory)[0]:
-            taken = target.take_first(most)
-            self._hand_over(target, charge_of_all(taken), 0)
+        if max_bytes is None and target.direct_bytes <= self._in_flight_rooms(lane.memory)[0]:
+            taken = self._take_free(target, most, stop) if needs_claims else target.take_first(most)
+            self._transfer_charges(target, charge_of_all(taken), 0)
         else:
             taken, max_bytes = self._take_what_fits(target, most, stop, max_bytes, is_first=not deliveries)
         deliveries += _deliveries_of(consumer, lane, taken)
@@ -208,17 +217,32 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 target.hand_back_direct()  # thousands of lists with selectors may be empty
         return max_bytes
 
+    def _take_free(self, target: TargetList, most: int, stop: int) -> list[StoredMessage]:
+        """Take the next messages that are free, from a list that needs claims. The caller transfers their charges.
+
+        stop: see _bounds. Other lists have the messages too, and may have dispatched some of them.
+        """
+        lane, direct = target.lane, target.direct
+        taken: list[StoredMessage] = []
+        while direct and len(taken) < most:
+            message = direct[0]
+            if message[0] >= stop:
+                break
+            if not self._claim(target, message):
+                continue
+            direct.popleft()
+            if message[2] is not None and not lane.is_persistent:
+                lane.drop_copies(message[0])  # `claim` has dropped the copies of a persistent message
+            taken.append(message)
+        return taken
+
     def _take_what_fits(
         self, target: TargetList, most: int, stop: int, max_bytes: int | None, *, is_first: bool
     ) -> tuple[list[StoredMessage], int | None]:
-        """Take messages one by one, from a list that needs claims, or if memory or max_bytes has no room for all.
+        """Take messages one by one, because max_bytes or memory may not have room for all of them.
 
-        Return the messages, whose charges are handed over, and how many bytes are left of max_bytes. stop: see _bounds.
+        Return the messages, whose charges are transferred, and how many bytes are left of max_bytes. stop: see _bounds.
         is_first: the take has no message yet.
-
-        Four questions decide about each message: is it free, does max_bytes have room for it, does memory, and does
-        memory have room for its body? All are asked in one loop. It makes no call for a message that needs no claim and
-        fits, because each message of a take passes here.
         """
         lane, direct, needs_claims = target.lane, target.direct, target.needs_claims
         room_for_bodies, room = self._in_flight_rooms(lane.memory)
@@ -227,36 +251,32 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         while direct and len(taken) < most:
             message = direct[0]
             sequence, properties, body, timestamp = message
-            # Is it free?
-            if needs_claims:  # other lists have the message too, and may have handed it out
+            if needs_claims:  # as in _take_free
                 if sequence >= stop:
                     break
                 if not self._claim(target, message):
                     continue
-            # Does max_bytes have room? The charge is charge_of, written inline.
-            charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
+            charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)  # charge_of, inline
             if max_bytes is not None:
                 size = charge - OVERHEAD_BYTES if body is not None else lane.pending_lane.lengths(sequence, sequence)[0]
                 if size > max_bytes and not is_first:
                     break
-                max_bytes -= size
-            # Does memory? Without room for the body, the message leaves it behind.
-            if moved + charge > room_for_bodies:
-                if moved + OVERHEAD_BYTES > room and not is_first:
-                    if max_bytes is not None:
-                        max_bytes += size  # it stays in the list
-                    break
-                if body is None or lane.pager.page_out_body(message):
-                    released += charge - OVERHEAD_BYTES
-                    charge, message = OVERHEAD_BYTES, (sequence, b"", None, timestamp)
-            # It goes along.
+            leaves_body = moved + charge > room_for_bodies
+            if leaves_body and moved + OVERHEAD_BYTES > room and not is_first:
+                break
+            # The message goes along, with its body or without it.
             is_first = False
+            if max_bytes is not None:
+                max_bytes -= size
+            if leaves_body and (body is None or lane.pager.page_out_body(message)):
+                released += charge - OVERHEAD_BYTES
+                charge, message = OVERHEAD_BYTES, (sequence, b"", None, timestamp)
             direct.popleft()
             moved += charge
             if needs_claims and message[2] is not None and not lane.is_persistent:
-                lane.drop_copies(sequence)  # `claim` has dropped the copies of a persistent message
+                lane.drop_copies(sequence)
             taken.append(message)
-        self._hand_over(target, moved, released)
+        self._transfer_charges(target, moved, released)
         return taken, max_bytes
 
     def _claim(self, target: TargetList, message: StoredMessage) -> bool:
@@ -291,21 +311,6 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         """Drop the first message of a list if it has expired; return whether it was dropped."""
         self._remove_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
-
-    def list_to_load(self, selector_group: SelectorGroup) -> TargetList | None:
-        """Return the list that must be loaded before anything can be handed out. None: there is nothing to load."""
-        for target in selector_group.in_turn():
-            if target.counterpart is not None:
-                target = next_by_arrival(target)[0]
-            if target.is_ready:
-                return None  # the message is in RAM and can't be handed out now: a load would not help
-            if target.has_supply:
-                return target
-        return None
-
-    def may_have_messages(self, selector_group: SelectorGroup) -> bool:
-        """Return whether a take may find a message, now or after a load."""
-        return any(target.direct or target.has_supply for target in selector_group.in_turn())
 
     # ------------------------------------------------------------------ settling
 
@@ -378,13 +383,13 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         self.dispatch_bytes_max -= max(after_bytes, bodies_bytes) - max(before_bytes, bodies_bytes)
         self.in_flight_bytes_max -= max(after_bytes, all_bytes) - max(before_bytes, all_bytes)
 
-    def _hand_over(self, target: TargetList, moved_bytes: int, released_bytes: int) -> None:
-        """Hand charges of a list over to the DispatchArea and release others."""
+    def _transfer_charges(self, target: TargetList, moved_bytes: int, released_bytes: int) -> None:
+        """Transfer charges of a list to the DispatchArea, and release others."""
         memory, taken_bytes = target.lane.memory, moved_bytes + released_bytes
         # ListSupply.pass_first, written inline for all messages of a take together.
         target.direct_bytes -= taken_bytes
         target.taken_bytes += taken_bytes
-        memory.lists_holder.hand_over(memory.dispatch_holder, moved_bytes)
+        memory.lists_holder.transfer(memory.dispatch_holder, moved_bytes)
         if not memory.is_common:
             self._note_in_flight(memory, moved_bytes)
         if released_bytes:
@@ -423,10 +428,10 @@ class DispatchArea(Dispatcher[CoreConsumer]):
 
 
 def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
-    """Return how many messages may be handed out, and the sequence at which to stop.
+    """Return how many messages may be taken from a list, and the sequence at which to stop.
 
-    Both end the hand-out before the first message that came back, and before `before`. A list that needs claims stops
-    by sequence, because it can't know how many of its messages it will hand out. Other lists stop by number.
+    Both end before the first message that came back, and before `before`. A list that needs claims stops by sequence,
+    because it can't know how many of its messages are free. Other lists stop by number.
     """
     returned = target.returned
     if target.needs_claims:
@@ -451,7 +456,7 @@ def _deliveries_of(consumer: CoreConsumer, lane: LaneState, taken: list[StoredMe
     consumer.delivered = number
     consumer.in_flight += len(deliveries)
     if counts is not None:
-        lane.count_hand_outs(deliveries)
+        lane.count_attempts(deliveries)
     return deliveries
 
 

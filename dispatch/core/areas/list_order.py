@@ -1,4 +1,4 @@
-"""The order in which a selector group takes from its lists.
+"""The order in which a selector group takes from its lists, and what a take would find there.
 
 Lists are ordered by priority, then by destination. A persistent and a non-persistent list of one priority and
 destination are counterparts: from the two together, messages are taken in order of arrival.
@@ -43,8 +43,8 @@ def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
     counterpart = target.counterpart
     assert counterpart is not None
     persistent, non_persistent = (target, counterpart) if target.lane.is_persistent else (counterpart, target)
-    next_persistent = _next_to_hand_out(persistent)
-    next_non_persistent = _next_to_hand_out(non_persistent)
+    next_persistent = _next_sequence(persistent)
+    next_non_persistent = _next_sequence(non_persistent)
     if next_non_persistent is None:
         return persistent, BEHIND_ALL
     if next_persistent is None:
@@ -57,8 +57,25 @@ def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
     return non_persistent, lane.non_persistent_lane.next_non_persistent(next_persistent)
 
 
-def _next_to_hand_out(target: TargetList) -> int | None:
-    """Return the lowest sequence that a list may still hand out, returned messages included. None: it has no more."""
+def list_to_load(selector_group: SelectorGroup) -> TargetList | None:
+    """Return the list that must be loaded before anything can be taken. None: there is nothing to load."""
+    for target in selector_group.in_turn():
+        if target.counterpart is not None:
+            target = next_by_arrival(target)[0]
+        if target.is_ready:
+            return None  # the message is in RAM and can't be taken now: a load would not help
+        if target.has_supply:
+            return target
+    return None
+
+
+def may_have_messages(selector_group: SelectorGroup) -> bool:
+    """Return whether a take may find a message, now or after a load."""
+    return any(target.direct or target.has_supply for target in selector_group.in_turn())
+
+
+def _next_sequence(target: TargetList) -> int | None:
+    """Return the lowest sequence that a list still has, returned messages included. None: it has no more."""
     first = target.direct[0][0] if target.direct else None
     if first is None and target.references:
         first = target.references.first

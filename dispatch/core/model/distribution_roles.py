@@ -1,8 +1,8 @@
 """The contracts of a distribution: what it is asked, what it is told, and who chooses it.
 
-A distribution decides which consumer of a destination gets which message. It has four roles: it hands out (Dispatcher),
-lets consumers join and leave (ConsumerCoordinator), is told what happens to messages (LaneListener), and answers
-explanations (Explainer). An AbstractDistributionChooser chooses the distribution of each destination.
+A distribution decides which consumer of a destination gets which message. It has four roles: it dispatches messages
+(Dispatcher), lets consumers join and leave (ConsumerCoordinator), is told what happens to messages (LaneListener), and
+answers explanations (Explainer). An AbstractDistributionChooser chooses the distribution of each destination.
 
 Destinations, lanes, selector groups and consumers are type parameters, because these contracts only pass them on.
 `Distribution` in destination.py sets them.
@@ -29,22 +29,25 @@ DistributionT = TypeVar("DistributionT")
 
 
 class Dispatcher(ABC, Generic[TakerT]):
-    """Hands out messages that are in RAM. Each consumer has the Dispatcher of its queue."""
+    """Dispatches messages that are in RAM: hands them out to a consumer that takes.
+
+    Each consumer has the Dispatcher of its queue.
+    """
 
     @abstractmethod
     def dispatch_one(self, consumer: TakerT) -> Delivery | None:
-        """Hand out one message, faster than `dispatch` does. None: call `dispatch`. Requires: the lock."""
+        """Dispatch one message, faster than `dispatch` does. None: call `dispatch`. Requires: the lock."""
 
     @abstractmethod
     def dispatch(self, consumer: TakerT, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out up to so many messages, with up to so many bytes in total unless that is None.
+        """Dispatch up to so many messages, with up to so many bytes in total unless that is None.
 
         Requires: the lock.
         """
 
 
 class NoDispatch(Dispatcher[AbstractConsumer]):
-    """The dispatcher of a consumer that is held up, drains or is closed: it hands out nothing."""
+    """The dispatcher of a consumer that is held up, drains or is closed: it dispatches nothing."""
 
     def dispatch_one(self, consumer: AbstractConsumer) -> Delivery | None:
         return None
@@ -76,7 +79,7 @@ class ConsumerCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
     @property
     @abstractmethod
     def dispatcher(self) -> Dispatcher[ConsumerT]:
-        """Hands out to consumers of the queue: the distribution itself, or an object that does the same faster."""
+        """Dispatches to consumers of the queue: the distribution itself, or an object that does the same faster."""
 
     @property
     def is_held_up(self) -> bool:

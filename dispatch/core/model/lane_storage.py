@@ -174,7 +174,7 @@ class LaneStorage(LaneMessages):
         self.lane_state_parts.return_counts.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
-    def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
+    def count_attempts(self, deliveries: Sequence[Delivery]) -> None:
         """Count deliveries of a lane to which a message has come back before.
 
         Counts of messages that came back, or that a killed process may have had, are written now. Otherwise a message

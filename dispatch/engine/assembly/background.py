@@ -233,7 +233,7 @@ def _make_message_tasks(layers: Layers, stuck: StuckConsumers) -> list[PeriodicT
         layers.admin,
     )
     measurements = Measurements(
-        monitor, areas.watermarks, areas.dispatch_area, layers.core.warmer, stuck, layers.open_destinations.consumers
+        monitor, areas.watermarks, layers.core.warmer, stuck, layers.open_destinations.consumers
     )
     return [
         ReleaseTask(monitor, redelivery_layer.due, admin.browsers),

@@ -78,11 +78,11 @@ def test_a_guarantee_that_came_back_is_set_aside_again() -> None:
     budget._check()
 
 
-def test_a_hand_over_moves_a_charge_and_leaves_the_total() -> None:
+def test_a_transfer_moves_a_charge_and_leaves_the_total() -> None:
     budget = Budget(100)
     lists, dispatch = budget.holder("lists"), budget.holder("dispatch")
     lists.reserve(100)
-    lists.hand_over(dispatch, 30)
+    lists.transfer(dispatch, 30)
     assert (lists.held_bytes, dispatch.held_bytes, budget.held_bytes) == (70, 30, 100)
     budget._check()
 
@@ -128,7 +128,7 @@ def test_any_order_of_charges_keeps_the_ledger_below_the_limit(seed: int) -> Non
             held[name] -= min(charge, held[name])
         else:
             charge = min(charge, held["lists"])
-            holders["lists"].hand_over(holders["dispatch"], charge)
+            holders["lists"].transfer(holders["dispatch"], charge)
             held["lists"] -= charge
             held["dispatch"] += charge
         highest = max(highest, sum(held.values()))

@@ -9,7 +9,8 @@ from delivering import numbered_messages
 from simulated_bay import SimulatedBay
 
 from forebay import ArgumentError, Consumer, SettingsError
-from forebay.dispatch.consumer.ending import ConsumerEnding, held_by
+from forebay.dispatch.consumer.ending import ConsumerEnding
+from forebay.dispatch.consumer.settlements import held_by
 from forebay.dispatch.core.model.consumer_stage import CLOSED, DRAINED, DRAINING, TAKING, ConsumerStage
 
 

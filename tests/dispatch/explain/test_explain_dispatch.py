@@ -14,7 +14,7 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, DestinationPolicy, Explanation, Message, Queue, SettingsError, StoreFull
-from forebay.dispatch.consumer.ending import held_by
+from forebay.dispatch.consumer.settlements import held_by
 from forebay.dispatch.core.lists.load import Load
 
 KIB, MIB = 1024, 1024 * 1024
