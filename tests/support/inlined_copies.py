@@ -1,7 +1,7 @@
 """Compare a function with the places in which it is written inline, by their syntax trees.
 
-tests/house/test_inlined.py declares which function is written where. Functions are named as `Class.method`, or as
-`module.function`.
+tests/house/test_inlined.py declares which function is written where. A method is named with its class, and a function
+with its module.
 """
 
 from __future__ import annotations
