@@ -13,5 +13,5 @@ From the top down:
 - `monitor.py` has the lock.
 
 `owners.py`, above all of them, is what is handed to the packages above. docs/internals/dispatch-core.md explains each
-file; docs/internals/owners.md says who owns what.
+file.
 """

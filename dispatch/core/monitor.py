@@ -67,7 +67,7 @@ class Monitor:
         self.lock.on_late = self._poke
         # Whether this thread is inside a section.
         self.is_inside = self.lock.is_owned
-        # The same lock for the four sections of single messages, which do inline what the module docstring shows.
+        # The same lock for the four sections of single messages. The docstring of this module shows their form.
         self.bare_lock = bare_lock(self.lock)
         # Number of sections of single messages so far.
         self.entries = 0

@@ -6,5 +6,5 @@ Then read `upcalls.py`, which has every call from below to above. `task_runner.p
 `resizing.py`, `index_fit.py` and `auto_limit.py` change the memory limit, and `curve_watch.py` keeps the live curve.
 `reports.py` gathers reports (`destination_reports.py`, `memory_reports.py`): `statistics.py` has the figures,
 `status.py` what `status_file.py` writes for other processes, and `health.py` the problems. `ledger_audit.py` recomputes
-every charge. docs/internals/owners.md says what each owner owns.
+every charge. docs/internals/dispatch-engine.md has a table of the layers.
 """

@@ -207,7 +207,7 @@ class Sender:
                         sequence = parts.message_store.add(lane.destination_lane, now_ms, properties, body)
                     message = (sequence, properties, body, now_ms)
                     if parts.syncs_always:
-                        charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_of, written inline
+                        charge = len(properties) + OVERHEAD_BYTES + len(body)  # charge_of, written inline
                         journal_end = parts.publisher.hold_until_durable(lane, (message,), charge)
                     else:  # publish_when_durable, written inline: it would make three more calls
                         lane.arrive(message)

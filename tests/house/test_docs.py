@@ -13,32 +13,12 @@ from pathlib import Path
 
 import pytest
 import reference
-from simulated_bay import SimulatedBay
+from doc_pages import DOCS, FENCED, LINK, PAGES, ROOT, SOURCE_NAME, TEXTS, anchors, code, rows, section, source_files
 
 import forebay
 from forebay.__main__ import OLD_NAMES, command_lines
 from forebay.benchmarks.load.scenario_file import read_scenario, shipped
-from forebay.cache.accounting import shares
-from forebay.dispatch.core.destinations.destination_state import DestinationState
-from forebay.store.format import record
-from forebay.store.format.record import ENTRY_BYTES, HEADER_BYTES, KIND_NAMES, MESSAGE, RANGE, SLICE_BYTES
-from forebay.store.journal.data_log import (
-    DATA_LOG_HEADER_BYTES,
-    DIRECTORY_MARK,
-    FORMAT_VERSION,
-    RECORDS_MAX,
-    DataLogHeader,
-    encode_header,
-)
-
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "THREAT_MODEL.md", *DOCS)
-TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
-
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SOURCE_NAME = re.compile(r"`([\w/]+\.(?:py|toml|yml|yaml|json))`")
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 
 LINES_MAX = {
     "README.md": 200,
@@ -47,37 +27,6 @@ LINES_MAX = {
     "": 300,
 }
 """The first that a page's name begins with holds. CHANGELOG.md grows with each version."""
-
-
-def section(text: str, heading: str) -> str:
-    """Return what stands below a heading, up to the next one of any level."""
-    match = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert match is not None, f"no section {heading!r}"
-    return match[1]
-
-
-def code(text: str) -> str:
-    """Return inline code and shell examples; prose is left out."""
-    shell = [match[2] for match in FENCED.finditer(text) if match[1] == "sh"]
-    return "\n".join([*re.findall(r"`([^`\n]+)`", FENCED.sub("", text)), *shell])
-
-
-def rows(text: str) -> list[list[str]]:
-    """Return the cells of a table, without its heading. A | that is escaped divides no cells."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
-
-
-def source_files(*folders: str) -> set[str]:
-    """Return the modules that hold any code."""
-    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    return {path.relative_to(ROOT).as_posix() for path in found if path.stat().st_size}
-
-
-def anchors(text: str) -> set[str]:
-    """Return what links to a page may name behind #: its headings, as GitHub and mkdocs write them."""
-    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 # ------------------------------------------------------------------ all pages
@@ -301,7 +250,7 @@ def test_page_of_layers_has_every_package_in_the_layer_of_its_contract(heading: 
     [contract] = [found for found in reference.layers() if found.container == container]
     table = rows(section(TEXTS["docs/internals/layers.md"], heading))
     assert [re.findall(r"`(\w+)`", row[0]) for row in table] == contract.rows
-    assert all(cell for row in table for cell in row), "each says what it owns, and why it stands there"
+    assert all(row[1] for row in table), "each says what it owns"
 
 
 def test_overview_shows_a_dozen_rooms_at_most_and_each_is_there() -> None:
@@ -324,24 +273,13 @@ def test_page_of_a_package_says_what_each_of_its_files_has(package: str, page: s
     assert files == set(named)
 
 
-def test_table_of_lanes_names_the_classes_that_stand_there() -> None:
-    simulated = SimulatedBay()
-    queue, topic = simulated.queue("orders"), simulated.bay.topic("prices")
-    topic.subscribe(durable="audit")
-    topic.subscribe()
-    for is_persistent in (True, False):
-        queue.send(b"1", persistent=is_persistent)
-        topic.send(b"1", persistent=is_persistent)
-    area = simulated.topic_state("prices")
-    holders: list[tuple[str, DestinationState]] = [("a queue", simulated.queue_state("orders")), ("a topic", area)]
-    holders += [("a subscription", subscription) for subscription in area.open_subscriptions()]
-    found: set[tuple[str, str, str]] = set()
-    for name, destination in holders:
-        for kind, lanes in (("", destination.lanes), (", non-persistent", destination.non_persistent_lanes)):
-            found |= {(name + kind, type(lane.pending_lane).__name__, type(lane).__name__) for lane in lanes if lane}
-    table = rows(section(TEXTS["docs/internals/lanes.md"], "Two objects a lane"))
-    assert len(holders) == 4
-    assert {(row[0].replace(", durable or not", ""), row[1].strip("`"), row[3].strip("`")) for row in table} == found
+def test_text_of_the_traced_example_has_the_numbers_of_its_tables() -> None:
+    text = section(TEXTS["docs/internals/first-change.md"], "Two messages, with values")
+    tables, steps = text.split("<!-- /example -->")
+    ends = [int(offset) for line in re.findall(r"Journal.end.*", tables) for offset in re.findall(r":(\d+)", line)]
+    written = {later - earlier for earlier, later in zip(ends, ends[1:], strict=False)}
+    known = {int(number) for number in re.findall(r"\d+", tables)} | written | {SLICE_BYTES + ENTRY_BYTES}
+    assert {number for number in map(int, re.findall(r"\d+", steps)) if number >= 17} <= known
 
 
 # ------------------------------------------------------------------ names of the source
@@ -405,20 +343,22 @@ def test_what_a_package_says_of_its_files_and_classes_is_there() -> None:
     "text",
     [
         TEXTS["docs/internals/recipes.md"],
+        TEXTS["docs/internals/first-change.md"],
         section(TEXTS["docs/internals/overview.md"], "A message's life"),
         section(TEXTS["docs/internals/store-tmp.md"], "A non-persistent message's life"),
     ],
-    ids=["recipes", "persistent", "non-persistent"],
+    ids=["recipes", "example", "persistent", "non-persistent"],
 )
 def test_names_of_the_source_in_recipes_and_in_the_lives_of_messages_exist(text: str) -> None:
     found = names_by_file()
     everywhere = set().union(*found.values())
+    everywhere |= {f"{cls}.{member}" for cls, members in members_by_class().items() for member in members}
     names = {name.rpartition(".")[2] for name in everywhere}
     checked = 0
     for token in re.findall(r"`([^`\n]+)`", text):
         if place := PLACE.fullmatch(token):
             assert place[2] in found.get(ROOT / place[1], ()), f"{token} is not there"
-        elif "/" in token:
+        elif "/" in token or token.endswith(".py"):
             assert (ROOT / token).exists(), f"{token} is not there"
         elif IDENTIFIER.fullmatch(token) and token not in OF_PYTHON_AND_USERS:
             is_qualified = "." in token and token[0].isupper()
@@ -496,21 +436,6 @@ def test_scenarios_that_are_shown_can_be_read(tmp_path: Path) -> None:
     assert [(scenario.kills, len(scenario.consumers)) for scenario in found] == [(1, 4), (0, 101)]
 
 
-def test_memory_pages_have_every_holder_and_every_share(tmp_path: Path) -> None:
-    guide, internals = TEXTS["docs/guide/memory.md"], TEXTS["docs/internals/cache.md"]
-    with forebay.open(tmp_path, memory_limit="4MiB", background=False) as bay:
-        holders = bay.statistics().memory.holders
-    assert all(f"`{name}`" in guide and f"`{name}`" in internals for name in holders)
-    for share in (
-        shares.HEAD_QUEUE_CACHE_SHARE,
-        shares.PENDING_CACHE_SHARE,
-        shares.TARGET_LISTS_SHARE,
-        shares.DISPATCH_AREA_SHARE,
-    ):
-        assert f"{100 * share:g} %" in guide and f"{100 * share:g} %" in internals
-    assert shares.LARGE_MESSAGE_SHARE == 1 / 8 and "an eighth" in guide and "an eighth" in internals
-
-
 def test_tree_of_errors_is_whole() -> None:
     [tree] = [match[2] for match in FENCED.finditer(TEXTS["docs/reference/errors.md"])]
     named = re.findall(r"(\w+)  +\w", tree)
@@ -522,123 +447,7 @@ def test_tree_of_errors_is_whole() -> None:
     assert {"ForebayError", *named} == errors
 
 
-def test_loggers_named_are_those_there_are() -> None:
-    sources = "".join((ROOT / name).read_text(encoding="utf-8") for name in source_files("store", "cache", "dispatch"))
-    loggers = set(re.findall(r'LateLogger\("(.+?)"\)', sources))
-    named = [cell for row in rows(section(TEXTS["docs/guide/diagnostics.md"], "Logs")) for cell in row[:1]]
-    assert {name.strip("`") for name in named} == loggers
-
-
 def test_changelog_begins_with_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     headings = re.findall(r"^## (\S+)", TEXTS["CHANGELOG.md"], re.MULTILINE)
     assert headings[0] == version
-
-
-# ------------------------------------------------------------------ bytes on disk
-
-FORMAT = TEXTS["docs/internals/on-disk-format.md"]
-
-
-def table_of_bytes(heading: str) -> list[list[str]]:
-    """Return the first table of a section."""
-    table = section(FORMAT, heading)
-    begin = table.index("| offset |")
-    return rows(table[begin : table.index("\n\n", begin)])
-
-
-def bytes_of_slice() -> tuple[bytes, dict[str, int]]:
-    data = record.encode_one(
-        salt=0xA1A2A3A4,
-        word=0x0B1B2B3B4B5B << 16 | record.MAGIC,
-        stamped=record.stamp(0xC1C2C3C4, 0xD1D2D3D4D5D6D7D8),
-        flags=7,
-        destination_number=0xE1E2E3E4,
-        sequence=0xF1F2F3F4F5F6F7F8,
-        timestamp=0x0102030405060708,
-        properties=b"properties",
-        body=b"body",
-        content_bytes=14,
-    )
-    return data, {
-        "crc": record.crc32(data[4 : SLICE_BYTES + ENTRY_BYTES], 0xA1A2A3A4),
-        "length": len(data),
-        "kind": MESSAGE,
-        "flags": 7,
-        "count": 1,
-        "magic": record.MAGIC,
-        "log sequence": 0x0B1B2B3B4B5B,
-        "epoch": 0xC1C2C3C4,
-        "durable": 0xD1D2D3D4D5D6D7D8,
-        "destination": 0xE1E2E3E4,
-        "first sequence": 0xF1F2F3F4F5F6F7F8,
-        "timestamp": 0x0102030405060708,
-        "crc of message": record.crc32(b"propertiesbody"),
-        "content length": len(b"propertiesbody"),
-        "properties length": len(b"properties"),
-    }
-
-
-def bytes_of_ack() -> tuple[bytes, dict[str, int]]:
-    data = record.encode_ack(1, record.MAGIC, record.stamp(2, 3), 4, 0xE1E2E3E4, 0xF1F2F3F4F5F6F7F8, 0xA1A2A3A4)
-    return data, {"destination": 0xE1E2E3E4, "first sequence": 0xF1F2F3F4F5F6F7F8, "messages": 0xA1A2A3A4}
-
-
-def bytes_of_data_log_header() -> tuple[bytes, dict[str, int]]:
-    header = DataLogHeader(0xA1A2A3A4, bytes(range(16)), 0xB1B2B3B4, 0xC1C2C3C4, 0xD1D2D3D4D5D6D7D8, 0xE1E2E3E4E5E6E7E8)
-    data = encode_header(header)
-    return data, {
-        "magic": int.from_bytes(b"FOREBAY1", "little"),
-        "version": FORMAT_VERSION,
-        "header bytes": DATA_LOG_HEADER_BYTES,
-        "salt": header.salt,
-        "store id": int.from_bytes(header.store_id, "little"),
-        "data log id": header.data_log,
-        "epoch": header.epoch,
-        "first log sequence": header.first_log_sequence,
-        "created": header.created,
-        "crc": record.crc32(data[:56]),
-        "padding": 0,
-    }
-
-
-@pytest.mark.parametrize(
-    ("heading", "begin", "end", "make"),
-    [
-        ("Data log header", 0, DATA_LOG_HEADER_BYTES, bytes_of_data_log_header),
-        ("Record header", 0, HEADER_BYTES, bytes_of_slice),
-        ("Slice", HEADER_BYTES, SLICE_BYTES + ENTRY_BYTES, bytes_of_slice),
-        ("Ack", HEADER_BYTES, HEADER_BYTES + 4 + RANGE.size, bytes_of_ack),
-    ],
-)
-def test_table_of_bytes_is_what_is_written(
-    heading: str, begin: int, end: int, make: Callable[[], tuple[bytes, dict[str, int]]]
-) -> None:
-    data, values = make()
-    at = begin
-    for offset, size, name in table_of_bytes(heading):
-        assert int(offset) == at, f"{name} begins at {at}"
-        at += int(size)
-        assert int.from_bytes(data[int(offset) : at], "little") == values[name], name
-    assert at == end
-
-
-def test_kinds_of_records_are_those_there_are() -> None:
-    table = section(FORMAT, "Record header")
-    kinds = rows(table[table.index("| kind | name |") :])
-    assert {int(number): name for number, name, _ in kinds} == KIND_NAMES
-
-
-def test_flags_of_records_are_those_there_are() -> None:
-    table = section(FORMAT, "Record header")
-    flags = rows(table[table.index("| flag | name |") : table.index("| kind | name |")])
-    of_count = record.IDENTIFIED >> record.FLAGS_SHIFT
-    named = {name: getattr(record, name) for _, name, *_ in flags if name}
-    assert {name: int(flag.split()[0], 16) for flag, name, *_ in flags if name} == {**named, "IDENTIFIED": of_count}
-    assert record.PRIORITY_MASK | sum(named.values()) == 0xFF | record.IDENTIFIED
-
-
-def test_numbers_of_the_format_are_those_of_the_code() -> None:
-    assert f"{RECORDS_MAX:,} records" in FORMAT
-    assert DIRECTORY_MARK.to_bytes(4, "little") == b"FDIR" and "`FDIR`" in FORMAT
-    assert record.RECORD_BYTES_MAX == (1 << 30) + (1 << 20) and "1 GiB + 1 MiB" in FORMAT

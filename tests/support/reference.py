@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import itertools
 import re
+import sys
 import textwrap
 import tomllib
 from argparse import Action
@@ -368,6 +369,14 @@ def _lock_box(left: float, top: float, width: float, height: float, under: str, 
 
 # ------------------------------------------------------------------ pages
 
+
+def example_tables() -> str:
+    """Return what the objects of a queue hold while two messages pass through it, as Markdown tables."""
+    from traced_example import tables  # it needs the other modules of this folder, which `write` makes known
+
+    return tables()
+
+
 BLOCKS = {
     "docs/reference/settings.md": ("settings", defaults_table),
     "docs/reference/policies.md": ("policies", policies_table),
@@ -375,6 +384,7 @@ BLOCKS = {
     "docs/reference/errors.md": ("errors", errors_tree),
     "docs/reference/log-events.md": ("events", events_table),
     "docs/guide/migrating-from-activemq.md": ("activemq", properties_table),
+    "docs/internals/first-change.md": ("example", example_tables),
     "docs/internals/dispatch-core.md": ("files", core_files),
     "docs/internals/dispatch-consumer.md": ("files", consumer_files),
 }
@@ -395,6 +405,7 @@ PICTURES: dict[str, Callable[[], str]] = {
 
 def write() -> None:
     """Write every generated part into its page."""
+    sys.path.append(str(Path(__file__).parent))
     for page, (name, make) in BLOCKS.items():
         path = ROOT / page
         text = path.read_text(encoding="utf-8")

@@ -110,7 +110,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         counts = lane.delivery_counts
         if body is None or (counts is not None and counts.find(sequence) is not None):
             return None
-        charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_of, written inline
+        charge = len(properties) + OVERHEAD_BYTES + len(body)  # charge_of, written inline
         if dispatch.held_bytes + charge > self.dispatch_bytes_max:
             return None
         # ListSupply.pass_first, written inline: every take of one message passes here.

@@ -87,14 +87,14 @@ class ListSupply(ListContents):
 
         Return whether they were taken in, all or none. charge: that of the messages. Requires: there are no references.
         """
-        if self.direct_bytes + charge > self.high_watermark_bytes or not self.memory.lists_holder.reserve(charge):
-            return False
-        if self.direct is NO_MESSAGES:
-            self.own_direct()
-        self.direct.extend(messages)
-        self.direct_bytes += charge
-        self.frontier = messages[-1][0] + 1
-        return True
+        if self.direct_bytes + charge <= self.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
+            if self.direct is NO_MESSAGES:
+                self.own_direct()
+            self.direct.extend(messages)
+            self.direct_bytes += charge
+            self.frontier = messages[-1][0] + 1
+            return True
+        return False
 
     def pass_first(self) -> int:
         """Remove the first direct message, to be handed out or assigned; return its charge for the caller to take."""

@@ -204,7 +204,7 @@ DISPATCH_BUGS = (
         "TmpPager.spill",
         "self._overflow.keep(self._pending_lane, messages)",
         "pass",
-        "tests/cache/spill/test_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
+        "tests/dispatch/topics/test_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
     ),
     Bug(
         "a non-persistent message of a transaction is sent at once",

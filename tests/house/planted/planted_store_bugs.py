@@ -329,7 +329,7 @@ STORE_BUGS = (
         "Branches.undecided_data_logs",
         "self._open_slices.keys() | self._prepared_bytes.keys()",
         "()",
-        "tests/store/state/test_transactions.py::test_an_open_transaction_keeps_its_data_logs_until_its_outcome",
+        "tests/dispatch/transactions/test_recorded_transactions.py::test_an_open_transaction_keeps_its_data_logs_until_its_outcome",
     ),
     Bug(
         "a moved branch is not written down",
@@ -343,7 +343,7 @@ STORE_BUGS = (
         "apply_commit",
         "index.use(data_log).committed_data_logs.add(home)",
         "index.use(data_log)",
-        "tests/store/state/test_transactions.py::test_a_commit_record_stays_as_long_as_a_message_of_it",
+        "tests/dispatch/transactions/test_recorded_transactions.py::test_a_commit_record_stays_as_long_as_a_message_of_it",
     ),
     Bug(
         "a rollback of a prepared branch is not written",
@@ -378,7 +378,7 @@ STORE_BUGS = (
         "DirectoryStore._root_state",
         "branches = [*self.branches.prepared, *self.branches.open]",
         "branches: list[Branch] = []",
-        "tests/store/state/test_transactions.py::test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record",
+        "tests/dispatch/transactions/test_recorded_transactions.py::test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record",
     ),
     Bug(
         "an ack of a subscription may go before its message",
