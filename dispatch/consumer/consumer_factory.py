@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 
-<<<<<<< HEAD
-from ..core.areas.list_registry import ListRegistry
-||||||| 1bf62822
-=======
 from ..core.areas.list_order import list_to_load
->>>>>>> d6
+from ..core.areas.list_registry import ListRegistry
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead

@@ -69,29 +69,11 @@ class PlayedAreas:
             monitor=monitor,
             memories=memory.memories,
             destination_memory=memory.destination_memory,
-<<<<<<< HEAD
-            lane_state_parts=LaneStateParts(
-                message_store=store,
-                fingerprints=store.fingerprints,
-                make_fingerprint_room=_make_no_room,
-                delivery_count_table=DeliveryCountTable(),
-                return_counts=PlayedReturns(),
-                reader=LaneReader(monitor, store, Overdraft(reading)),
-                syncs_always=False,
-            ),
-||||||| 1bf62822
-            lane_state_parts=LaneStateParts(
-                message_store=store,
-                delivery_count_table=DeliveryCountTable(),
-                return_counts=PlayedReturns(),
-                reader=LaneReader(monitor, store, Overdraft(reading)),
-                syncs_always=False,
-            ),
-=======
             message_store=store,
+            fingerprints=store.fingerprints,
+            make_fingerprint_room=_make_no_room,
             delivery_count_table=DeliveryCountTable(),
             return_counts=PlayedReturns(),
             reader=LaneReader(monitor, store, Overdraft(reading)),
             syncs_always=False,
->>>>>>> l6
         )

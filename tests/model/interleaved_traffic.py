@@ -173,7 +173,7 @@ class InterleavedTraffic:
 
         with (
             patch.object(clock, "computed_seconds", computed_seconds),
-            patch.multiple(read_ahead, FILLS_MAX=0, FED_SECONDS=0.0, _may_be_left=read_ahead._is_sole),
+            patch.multiple(read_ahead, FILLS_MAX=0, FED_SECONDS=0.0, _may_be_left=read_ahead._is_alone),
         ):
             yield
 

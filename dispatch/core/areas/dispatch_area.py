@@ -19,16 +19,8 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..memory.memory_owners import MemoryOwners
-<<<<<<< HEAD
 from ..model.delivery import Delivery, DeliveryLane, content_bytes
-from ..model.destination import CoreConsumer, LaneState, SelectorGroup, TargetList
-||||||| 1bf62822
-from ..model.delivery import Delivery, LaneMessages, content_bytes
-from ..model.destination import CoreConsumer, LaneState, SelectorGroup, TargetList
-=======
-from ..model.delivery import Delivery, LaneMessages, content_bytes
 from ..model.destination import CoreConsumer, LaneState, TargetList
->>>>>>> d6
 from ..model.distribution_roles import Dispatcher
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests

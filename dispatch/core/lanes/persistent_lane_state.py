@@ -123,51 +123,10 @@ class PersistentLaneState(LaneState):
         assert isinstance(pending_lane, JournaledLane)
         return self._message_store.quarantine(pending_lane, sequence)
 
-<<<<<<< HEAD
-    def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
-        names = NO_NAMES if selector is None else selector.header_names
-        return names if has_fingerprints(names) else NO_NAMES
-
-    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return where the next message may be that a selector matches, by the fingerprints of the index."""
-        if not names:
-            return Candidate(sequence, NO_NAMES)
-        fingerprints = self.lane_state_parts.fingerprints
-        return fingerprints.next_candidate(self.destination_lane, names, sequence, selector.may_match)
-
-    def note_survey(self, survey: BlockSurvey) -> None:
-        """Let the index keep fingerprints of the headers that were examined."""
-        self.lane_state_parts.fingerprints.examined(self.destination_lane, survey)
-
-    def make_survey_room(self) -> None:
-        """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
-        self.lane_state_parts.make_fingerprint_room()
-||||||| 1bf62822
-    def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
-        names = NO_NAMES if selector is None else selector.header_names
-        return names if has_fingerprints(names) else NO_NAMES
-
-    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return where the next message may be that a selector matches, by the fingerprints of the index."""
-        if not names:
-            return Candidate(sequence, NO_NAMES)
-        message_store = self.lane_state_parts.message_store
-        return message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
-
-    def note_survey(self, survey: BlockSurvey) -> None:
-        """Let the index keep fingerprints of the headers that were examined."""
-        self.lane_state_parts.message_store.note_survey(self.destination_lane, survey)
-
-    def make_survey_room(self) -> None:
-        """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
-        self.lane_state_parts.message_store.make_fingerprint_room()
-=======
     def scan(self) -> LaneScan:
         """Return a scan that skips blocks by the fingerprints of the index."""
-        return FingerprintScan(self._message_store, self.destination_lane)
->>>>>>> l6
+        parts = self.destination.parts
+        return FingerprintScan(parts.fingerprints, parts.make_fingerprint_room, self.destination_lane)
 
     def lose_unreadable(self, sequence: int) -> None:
         """Hand over a message that can't be read to the TargetArea, so that it is recorded as lost."""

@@ -27,6 +27,7 @@ from ....store.errors import Closed, StoreFailed
 from ....store.format.return_record import ReturnedRun
 from ....store.format.state_record import CountedRun
 from ....store.index.delivery_counts import DeliveryCountTable
+from ....store.index.fingerprints import Fingerprints
 from ....store.index.pending_lane import PendingLane
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
@@ -568,7 +569,7 @@ class LaneState(DeliveryLane):
         self._return_counts.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
-    def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
+    def count_attempts(self, deliveries: Sequence[Delivery]) -> None:
         """Count deliveries of a lane to which a message has come back before.
 
         Counts of messages that came back, or that a killed process may have had, are written now. Otherwise a message
@@ -625,6 +626,10 @@ class DestinationStateParts:
     """Pays for open destinations and their lanes."""
     message_store: PersistentStore
     """Has the persistent messages."""
+    fingerprints: Fingerprints
+    """What the index knows of headers, so that scans for a selector skip blocks."""
+    make_fingerprint_room: Callable[[], None]
+    """Makes room in RAM for more of them; called without a lock."""
     delivery_count_table: DeliveryCountTable
     return_counts: ReturnCounts
     """Writes to the journal how often messages came back."""

@@ -6,13 +6,13 @@ subscription needs for messages that do not match.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ....store.index.destination_lane import DestinationLane
 from ....store.index.fingerprint import BlockSurvey
-from ....store.index.fingerprints import Candidate, has_fingerprints
+from ....store.index.fingerprints import Candidate, Fingerprints, has_fingerprints
 from ...selectors.selector import Selector
-from .contracts import PersistentStore
 from .matching import NO_NAMES
 
 
@@ -45,11 +45,16 @@ class LaneScan:
 class FingerprintScan(LaneScan):
     """Skips blocks by the fingerprints that the index keeps of headers, and lets the index keep more of them."""
 
-    __slots__ = ("_message_store", "_destination_lane")
+    __slots__ = ("_fingerprints", "_make_room", "_destination_lane")
 
-    def __init__(self, message_store: PersistentStore, destination_lane: DestinationLane) -> None:
-        """destination_lane: the store's lane of the queue or topic, whose blocks have the fingerprints."""
-        self._message_store = message_store
+    def __init__(
+        self, fingerprints: Fingerprints, make_room: Callable[[], None], destination_lane: DestinationLane
+    ) -> None:
+        """make_room: makes room in RAM for more fingerprints; called without a lock.
+        destination_lane: the store's lane of the queue or topic, whose blocks have the fingerprints.
+        """
+        self._fingerprints = fingerprints
+        self._make_room = make_room
         self._destination_lane = destination_lane
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
@@ -61,15 +66,15 @@ class FingerprintScan(LaneScan):
         """Return where the next message may be that a selector matches, by the fingerprints of the index."""
         if not names:
             return Candidate(sequence, NO_NAMES)
-        return self._message_store.next_candidate(self._destination_lane, names, sequence, selector.may_match)
+        return self._fingerprints.next_candidate(self._destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """Let the index keep fingerprints of the headers that were examined."""
-        self._message_store.note_survey(self._destination_lane, survey)
+        self._fingerprints.examined(self._destination_lane, survey)
 
     def make_survey_room(self) -> None:
         """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
-        self._message_store.make_fingerprint_room()
+        self._make_room()
 
 
 FULL_SCAN: Final = LaneScan()

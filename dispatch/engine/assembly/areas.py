@@ -107,6 +107,8 @@ def make_areas(
             memories=memory.memories,
             destination_memory=memory.destination_memory,
             message_store=directory.message_store,
+            fingerprints=directory.index.fingerprints,
+            make_fingerprint_room=directory.checkpointer.make_fingerprint_room,
             delivery_count_table=directory.index.delivery_count_table,
             return_counts=directory.return_writer,
             reader=LaneReader(foundation.monitor, directory.message_store, reading),
@@ -140,38 +142,6 @@ def _make_watermarks(
     )
 
 
-<<<<<<< HEAD
-def _make_lane_state_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> LaneStateParts:
-    """Return what lanes use of the store on disk."""
-    directory = store_layer.directory
-    reading = Overdraft(foundation.budget.holders[holder_names.READ_BUFFERS])
-    return LaneStateParts(
-        message_store=directory.message_store,
-        fingerprints=directory.index.fingerprints,
-        make_fingerprint_room=directory.checkpointer.make_fingerprint_room,
-        delivery_count_table=directory.index.delivery_count_table,
-        return_counts=directory.return_writer,
-        reader=LaneReader(foundation.monitor, directory.message_store, reading),
-        syncs_always=foundation.settings.sync == "always",
-    )
-
-
-||||||| 1bf62822
-def _make_lane_state_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> LaneStateParts:
-    """Return what lanes use of the store on disk."""
-    directory = store_layer.directory
-    reading = Overdraft(foundation.budget.holders[holder_names.READ_BUFFERS])
-    return LaneStateParts(
-        message_store=directory.message_store,
-        delivery_count_table=directory.index.delivery_count_table,
-        return_counts=directory.return_writer,
-        reader=LaneReader(foundation.monitor, directory.message_store, reading),
-        syncs_always=foundation.settings.sync == "always",
-    )
-
-
-=======
->>>>>>> l6
 def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_rule: MemoryRule) -> MemoryOwners:
     """Return the memory that the areas share."""
     budget = foundation.budget
