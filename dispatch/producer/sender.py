@@ -152,17 +152,22 @@ class Sender:
                 sent_id = self._add_to_transaction(transaction, priority, now_ms, contents, message_id)
                 if sent_id is not None:
                     return sent_id
-            batch = self._batch_of_one(priority, persistent, properties, body, message_id, transaction, timeout)
+            batch = self._batch_of_one(
+                priority, persistent, properties, body, message_id=message_id, transaction=transaction, timeout=timeout
+            )
             return self._send_batch(batch)
         if persistent is True:
-            return self._store_persistent(priority, now_ms, expires_at, properties, body, message_id, timeout)
-        return self._store_non_persistent(priority, persistent, now_ms, properties, body, message_id, timeout)
+            return self._store_persistent(
+                priority, now_ms, expires_at, properties, body, message_id=message_id, timeout=timeout
+            )
+        return self._store_non_persistent(
+            priority, persistent, now_ms, properties, body, message_id=message_id, timeout=timeout
+        )
 
-    # Each single send calls one of the next functions. Their arguments come by position, because keywords, or an object
-    # that holds the arguments, would cost each send time. All of them have one order: where the message goes
-    # (priority, persistent), its times, its content, then message_id, transaction and timeout of the call. The type of
-    # an argument is `object` as long as nobody has checked what the host gave: machine code would raise TypeError for a
-    # wrong type, where the function raises ArgumentError.
+    # Each single send calls one of the next functions. No object holds their arguments, because making it would cost
+    # each send time. By position come, in this order: where the message goes (priority, persistent), its times, and its
+    # content. The type of an argument is `object` as long as nobody has checked what the host gave: machine code
+    # would raise TypeError for a wrong type, where the function raises ArgumentError.
 
     def _store_persistent(
         self,
@@ -171,6 +176,7 @@ class Sender:
         expires_at: int,
         properties: bytes,
         body: bytes,
+        *,
         message_id: str | None,
         timeout: object,
     ) -> str:
@@ -209,13 +215,17 @@ class Sender:
                     if parts.syncs_always:
                         charge = len(properties) + OVERHEAD_BYTES + len(body)  # charge_of, written inline
                         journal_end = parts.publisher.hold_until_durable(lane, (message,), charge)
-                    else:  # publish_when_durable, written inline: it would make three more calls
+                    else:
+                        # publish_when_durable, written inline: it would make three more calls. It would pass holes too.
+                        # Here are none: only a commit leaves holes, and it has passed them in its own section.
                         lane.arrive(message)
                 except BaseException as error:
                     monitor.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
-            batch = self._batch_of_one(priority, True, properties, body, message_id, None, timeout)
+            batch = self._batch_of_one(
+                priority, True, properties, body, message_id=message_id, transaction=None, timeout=timeout
+            )
             return self._send_batch(batch, refused)
         self._confirmer.confirm(journal_end)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
@@ -227,6 +237,7 @@ class Sender:
         now_ms: int,
         properties: bytes,
         body: bytes,
+        *,
         message_id: str | None,
         timeout: object,
     ) -> str:
@@ -262,7 +273,9 @@ class Sender:
                     monitor.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
-            batch = self._batch_of_one(priority, persistent, properties, body, message_id, None, timeout)
+            batch = self._batch_of_one(
+                priority, persistent, properties, body, message_id=message_id, transaction=None, timeout=timeout
+            )
             return self._send_batch(batch, refused)
         if monitor.deferred:
             monitor.run_deferred()
@@ -422,6 +435,7 @@ class Sender:
         persistent: object,
         properties: bytes,
         body: bytes,
+        *,
         message_id: str | None,
         transaction: object,
         timeout: object,
