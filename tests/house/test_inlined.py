@@ -114,10 +114,10 @@ COPIES = [
     # an arrival
     Copy("PersistentLaneState.arrive", "charge.charge_of", {}, ("body = ", "len(message[1]) + ")),
     Copy("PersistentLaneState.arrive", "ListSupply.admit", ADMIT_ONE),
-    Copy("PersistentLaneState.arrive", "SelectorGroupConsumers.wake_for", WAKE_ONE),
+    Copy("PersistentLaneState.arrive", "SelectorGroup.wake_for", WAKE_ONE),
     Copy("NonPersistentLaneState.add", "charge.charge_of_size", {"content_bytes": "length"}),
     Copy("NonPersistentLaneState.add", "ListSupply.admit", ADMIT_ONE),
-    Copy("NonPersistentLaneState.add", "SelectorGroupConsumers.wake_for", WAKE_ONE),
+    Copy("NonPersistentLaneState.add", "SelectorGroup.wake_for", WAKE_ONE),
     Copy(
         "TargetArea._offer_to_lists",
         "ListContents.advance_frontier",
@@ -130,14 +130,14 @@ COPIES = [
     Copy("DispatchArea.dispatch_one", "ListSupply.pass_first", {"self": "target"}, ("self.taken_bytes += ",)),
     Copy(
         "DispatchArea.dispatch_one",
-        "Holder.hand_over",
+        "Holder.transfer",
         {"self": "self.lists_holder", "charge_bytes": "charge"},
         ("self.held_bytes -= ",),
     ),
     Copy("DispatchArea.dispatch_one", "Holder.take_over", {"self": "dispatch", "charge_bytes": "charge"}),
     Copy("DispatchArea._take_what_fits", "charge.charge_of", {"message[1]": "properties"}, ("len(message[1]) + ",)),
-    Copy("DispatchArea._hand_over", "ListContents.drop_first", TAKEN, ("self.direct_bytes -= ",)),
-    Copy("DispatchArea._hand_over", "ListSupply.pass_first", TAKEN, ("self.taken_bytes += ",)),
+    Copy("DispatchArea._transfer_charges", "ListContents.drop_first", TAKEN, ("self.direct_bytes -= ",)),
+    Copy("DispatchArea._transfer_charges", "ListSupply.pass_first", TAKEN, ("self.taken_bytes += ",)),
     # an ack
     Copy(
         "DispatchArea.settle",
@@ -214,7 +214,7 @@ def test_the_dispatch_area_alone_changes_what_a_consumer_has_been_handed() -> No
 
 # ------------------------------------------------------------------ copies in another form
 
-credit = runnable("Consumer.credit", UNLIMITED=UNLIMITED)
+credit = runnable("WaitingConsumer.credit", UNLIMITED=UNLIMITED)
 
 
 def consumers(**fields: object) -> Iterator[Any]:
@@ -225,16 +225,16 @@ def consumers(**fields: object) -> Iterator[Any]:
         yield SimpleNamespace(prefetch_limit=limit, in_flight=held, **fields)
 
 
-@does_as("Consumer.allowance", "Consumer.credit")
+@does_as("WaitingConsumer.allowance", "WaitingConsumer.credit")
 def test_a_consumer_may_take_its_credit_up_to_what_is_asked() -> None:
-    allowance = runnable("Consumer.allowance")
+    allowance = runnable("WaitingConsumer.allowance")
     for consumer, most in product(consumers(), range(1, 4)):
         assert allowance(consumer, most) == min(most, credit(consumer)), (consumer, most)
 
 
-@does_as("Consumer.take", "Consumer.credit")
+@does_as("Consumer.take", "WaitingConsumer.credit")
 def test_a_take_that_may_return_one_message_only_is_a_take_of_one() -> None:
-    take, allowance = runnable("Consumer.take", AT_ONCE=None), runnable("Consumer.allowance")
+    take, allowance = runnable("Consumer.take", AT_ONCE=None), runnable("WaitingConsumer.allowance")
     lock = SimpleNamespace(failure=None)
     monitor = SimpleNamespace(is_inside=bool, bare_lock=nullcontext(), lock=lock, entries=0, deferred=[])
     dispatcher = SimpleNamespace(dispatch_one=lambda consumer: "one", dispatch=lambda *_: ["several"])
@@ -244,7 +244,7 @@ def test_a_take_that_may_return_one_message_only_is_a_take_of_one() -> None:
         assert take(consumer, most) == (["one"] if allowed == 1 else ["several"] if allowed > 1 else []), consumer
 
 
-@does_as("Precedence._above", "Consumer.credit")
+@does_as("Precedence._above", "WaitingConsumer.credit")
 def test_precedence_passes_over_a_consumer_without_credit() -> None:
     above = runnable("Precedence._above")
     for consumer in consumers(demand=1, activity=SimpleNamespace(is_slow=False)):
