@@ -1,4 +1,4 @@
-"""The message store: adds, acknowledges and reads messages, and counts the added ones towards the next checkpoint.
+"""The message store: adds, acknowledges and reads messages, and has their lanes.
 
 The state lock guards the journal's appends and the index. A method that says "Requires: the lock." means the state
 lock; other locks are named. A message survives a kill once `add` has returned. With sync "always" the journal may write
@@ -8,11 +8,10 @@ journal is synced up to the `Journal.end` that is read after `add`. recovery/rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from .disk.disk import Disk
-from .errors import Closed, StoreFailed
+from .errors import Closed
 from .format.contents import Contents
 from .format.identity import Identity
 from .format.places import Extent, SingleRecords
@@ -49,7 +48,6 @@ class MessageStore:
         self._disk = disk
         self._store_id = store_id
         self._journal = journal
-        self._fullness = journal.fullness
         self._index = index
         self._uses = index.data_log_uses
         self._checkpoint_need = index.checkpoint_need
@@ -223,26 +221,7 @@ class MessageStore:
         """Return the beginning of ids that are generated in this lane."""
         return id_prefix(self._store_id, destination_number, priority)
 
-    # ------------------------------------------------------------------ a full disk, and the end
-
-    @contextmanager
-    def accepting_replacements(self) -> Iterator[None]:
-        """Let records in the block use the reserve, because they replace other messages, as dead letters do.
-
-        Requires: the lock during the whole block.
-        """
-        with self._fullness.accepting_replacements(), self._journal.all_or_broken:
-            yield
-
-    @property
-    def failure(self) -> StoreFailed | None:
-        """Why writes are refused until the store is opened again. None: nothing has failed."""
-        return self._journal.failure
-
-    @property
-    def is_full(self) -> bool:
-        """Whether sends are refused: the disk has only the reserve left, or store_limit refused a send."""
-        return self._fullness.refuses_messages
+    # ------------------------------------------------------------------ closing
 
     def begin_closing(self) -> None:
         """Make `raise_if_closed` raise from now on, because the store closes."""

@@ -1,9 +1,8 @@
 """Shares: how one memory limit is divided among lists, caches and the rest.
 
-The rules are pure functions, so that a curve or a plan can apply them to limits that are not in use. Four bounds are
-elsewhere: the index cache without a setting (`index_cache_bytes` of dispatch/config/settings.py), the fixed
-parts (dispatch/config/memory_plan.py), messages that halt their groups (dispatch/core/memory, MessageGroupMemory), and
-lists that read beside others of their topic (dispatch/topics/state/shared_reading.py).
+The rules are pure functions, so that they can be applied to limits that are not in use, too. A *list* has the messages
+that its consumers take next. Reads fill it ahead, and so do messages that arrive. Messages that consumers have taken
+and not settled are *in flight*. The *fixed parts* are what the index and the buffers take before anything is divided.
 """
 
 from __future__ import annotations
@@ -14,55 +13,57 @@ from types import MappingProxyType
 from typing import Final
 
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
-"""Largest share of the limit for the HeadQueueCache. It is small because consumers arrive rarely."""
+"""Largest share of the limit for the first messages of queues without consumers. It is small because queues seldom get
+their first consumer.
+"""
 PENDING_CACHE_SHARE: Final = 1.0
-"""Largest share of what the fixed parts leave for the PendingCache: all of it, because each message in it spares a
-read.
+"""Largest share of what the fixed parts leave for arrived messages for which no list had room.
+
+It is all of it, because each such message in RAM spares a read.
 """
 DISPATCH_AREA_SHARE: Final = 0.5
-"""Largest share of what the fixed parts leave for bodies in flight.
-
-Beyond it deliveries are lazy, so every message stays deliverable.
+"""Largest share of what the fixed parts leave for bodies in flight. Beyond it, messages in flight have no body in RAM.
 """
 IN_FLIGHT_SHARE: Final = 0.75
-"""Largest share of what the fixed parts leave for deliveries in flight, including lazy ones.
+"""Largest share of what the fixed parts leave for all messages in flight, with and without bodies.
 
-Beyond it, a consumer that holds a delivery gets no other. So a consumer that holds none always gets one.
+The rest is for consumers that have nothing in flight, so that each of them can always get one message.
 """
 DESTINATIONS_SHARE: Final = 0.5
-"""Largest share of what the fixed parts leave for destinations and subscriptions, and the same for consumers."""
+"""Largest share of what fixed parts and reserves leave for destinations, and the same for consumers."""
 EXISTING_SHARE: Final = 0.875
 """Largest share for destinations and consumers together; the rest is for messages."""
 TARGET_LISTS_SHARE: Final = 0.375
-"""Part of the limit that the high watermarks of all TargetLists add up to."""
+"""Part of the limit that the high watermarks of all lists add up to."""
 READ_AHEAD_SHARE_MIN: Final = 0.5
-"""Part of its high watermark to which reads fill a TargetList if memory is short. Filling it further would spare no
-read, and would take room from arrivals, which need no read at all if they find room.
+"""Part of its high watermark to which reads fill a list if memory is short.
+
+Filling it further would spare no read, and would take room from arrivals, which need no read at all if they find room.
 """
 READ_AHEAD_STEPS: Final = 8
 """The part to which reads fill a list is rounded to such steps, so that a few bytes of fixed parts do not change it."""
 LOW_WATERMARK_SHARE: Final = 0.5
-"""The loader is called when this part of what is read ahead for a TargetList is left."""
+"""When this part of what was read ahead for a list is left, more is read."""
 LARGE_MESSAGE_SHARE: Final = 0.125
-"""A message above this share of the limit is never loaded ahead: its delivery reads the body on demand."""
+"""A message above this share of the limit is never read ahead. Its body is read when somebody asks for it."""
 
 CURVE_SHARE: Final = 1 / 64
-"""Largest share of the limit for the live curve and its figures of lists."""
+"""Largest share of the limit for the figures from which the use of other limits is estimated."""
 SPILL_BUFFER_SHARE: Final = 1 / 16
-"""Share of the limit that the SpillBuffer holds before it writes batches that are not full."""
+"""Share of the limit for non-persistent messages that wait to be written. Above it, smaller batches are written too."""
 DUPLICATES_SHARE: Final = 1 / 16
 """Largest share of the limit for the ids of deduplication."""
 SPILL_ROOM_SHARE: Final = 1 / 64
 """Share of the limit that is reclaimed at a time if non-persistent messages find no room."""
 LOAD_SHARE: Final = 1 / 16
-"""Largest share of the limit for one load."""
+"""Largest share of the limit for one read ahead."""
 RESERVED_SHARE_MAX: Final = 0.5
 """Largest share of what the fixed parts leave for all reserves together. All other destinations need the rest."""
 LOAD_BYTES_MAX: Final = 1 << 20
-"""Most bytes of a load. More would not lower its fixed costs (locks, hand-overs between threads) any further."""
+"""Most bytes of one read ahead. More would not lower its fixed costs (locks, hand-overs between threads) further."""
 
 SUPPLY_SECONDS: Final = 4.0
-"""Seconds for which a full TargetList supplies its consumers."""
+"""Seconds for which a full list supplies its consumers."""
 UNMEASURED_BYTES_PER_SECOND: Final = 65536.0
 """The assumed rate of consumers that have not taken anything yet."""
 BYTES_PER_SECOND_MIN: Final = 1024.0
@@ -77,7 +78,7 @@ soon."""
 
 
 def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float | None) -> int:
-    """Return the bytes that a TargetList should hold: four seconds of supply, within its fair share of the limit.
+    """Return the bytes that a list should hold: four seconds of supply, within its fair share of the limit.
 
     bytes_per_second: the rate of its consumers; None: not measured yet.
     """
@@ -87,7 +88,7 @@ def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float |
 
 
 def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
-    """Return the bytes that each TargetList should hold. A list that needs less leaves the rest to the others.
+    """Return the bytes that each list should hold. A list that needs less leaves the rest to the others.
 
     rates: that of each list, in bytes per second. Small wishes are granted in full, and the rest is divided equally
         among the others (max-min fairness).
@@ -147,7 +148,7 @@ class Shares:
     """Bytes that the fixed parts leave of the limit."""
     head_queue_cache_bytes: int
     pending_cache_share: float
-    """Most that a PendingCache may hold of what fixed parts and reserves leave to its destinations."""
+    """Part of what fixed parts and reserves leave to destinations, for their arrivals without room in a list."""
     read_ahead_share: float
     """Part of its high watermark to which reads fill a list. Arrivals and messages from caches fill it whole."""
     dispatch_bytes_max: int
@@ -168,7 +169,7 @@ class Shares:
 
     @property
     def pending_cache_bytes(self) -> int:
-        """Most bytes for the PendingCache of destinations without a quota."""
+        """Most bytes for arrived messages without room in a list, of destinations without a quota."""
         return int((self.available_bytes - self.reserved_bytes) * self.pending_cache_share)
 
     @classmethod

@@ -161,7 +161,7 @@ def _make_transfer(core: CoreOwners, directory: DirectoryStore, slice_messages_m
 def _make_writer(core: CoreOwners, directory: DirectoryStore, transfer: LaneTransfer) -> DeadLetterWriter:
     return DeadLetterWriter(
         monitor=core.monitor,
-        message_store=directory.message_store,
+        fullness=directory.journal.fullness,
         checkpointer=directory.checkpointer,
         confirmer=core.confirmer,
         removals=core.removals,

@@ -14,8 +14,8 @@ from ...store.errors import SettingsError
 from ...store.format.message_properties import decode_properties, encode_properties, group_of, message_id_of
 from ...store.format.record import RecordDamaged
 from ...store.format.times import split_times
+from ...store.journal.fullness import Fullness
 from ...store.message import HeaderValue
-from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..config.redelivery_delays import ATTEMPTS, FROM, REASON, SUBSCRIPTION, TIME, dead_letter_headers
@@ -40,7 +40,7 @@ class DeadLetterWriter:
         self,
         *,
         monitor: Monitor,
-        message_store: MessageStore,
+        fullness: Fullness,
         checkpointer: Checkpointer,
         confirmer: Confirmer,
         removals: Removals,
@@ -48,7 +48,7 @@ class DeadLetterWriter:
         transfer: LaneTransfer,
     ) -> None:
         self._monitor = monitor
-        self._message_store, self._checkpointer = message_store, checkpointer
+        self._fullness, self._checkpointer = fullness, checkpointer
         self._confirmer = confirmer
         self._removals = removals
         self._queues = queues
@@ -102,7 +102,7 @@ class DeadLetterWriter:
 
     def write(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Move messages that `stamped` returned, even while sends are refused. Requires: the lock."""
-        with self._message_store.accepting_replacements():
+        with self._fullness.accepting_replacements():
             if lane.is_persistent:
                 target = self._queues.lane(
                     to, lane.pending_lane.priority, has_message_groups=lane.destination.has_message_groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...store.message_store import MessageStore
+from ...store.journal.journal import Journal
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.monitor import Monitor
 from .background import Background
@@ -28,13 +28,13 @@ class HealthCheck:
     def __init__(
         self,
         monitor: Monitor,
-        message_store: MessageStore,
+        journal: Journal,
         dispatch_area: DispatchArea,
         task_runner: TaskRunner,
         background: Background,
     ) -> None:
         self._monitor = monitor
-        self._message_store = message_store
+        self._journal = journal
         self._dispatch_area = dispatch_area
         self._task_runner = task_runner
         self._background = background
@@ -54,7 +54,7 @@ class HealthCheck:
         return self._monitor.lock.failure is not None
 
     def _problems(self) -> Iterator[str]:
-        monitor, message_store = self._monitor, self._message_store
+        monitor, journal = self._monitor, self._journal
         if monitor.is_closed:
             yield "the store is closed"
             return
@@ -62,7 +62,8 @@ class HealthCheck:
             yield str(monitor.lock.failure)
             return
         with monitor.lock:
-            failure, is_full, is_short = message_store.failure, message_store.is_full, self._dispatch_area.is_short
+            failure, is_full = journal.failure, journal.fullness.refuses_messages
+            is_short = self._dispatch_area.is_short
         if failure is not None:
             yield str(failure)
         elif not self._background.is_alive:

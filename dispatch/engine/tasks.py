@@ -12,11 +12,11 @@ from typing import Final
 from ...cache.spill.overflow import Overflow
 from ...store.checkpoint.attestation import Attestation
 from ...store.checkpoint.checkpointer import Checkpointer
+from ...store.journal.fullness import Fullness
 from ...store.journal.journal import Journal
 from ...store.journal.journal_syncer import JournalSyncer
 from ...store.maintenance.cleanup import Cleanup
 from ...store.maintenance.relocation import Relocation
-from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
 from ..core.monitor import Monitor
@@ -175,14 +175,14 @@ class CleanupTask(PeriodicTask):
     def __init__(
         self,
         monitor: Monitor,
-        message_store: MessageStore,
+        fullness: Fullness,
         cleanup: Cleanup,
         background_requests: BackgroundRequests,
         interval_seconds: float,
     ) -> None:
         super().__init__("cleanup", self._clean_up)
         self._monitor = monitor
-        self._message_store = message_store
+        self._fullness = fullness
         self._cleanup = cleanup
         self._background_requests = background_requests
         self._interval_seconds = interval_seconds
@@ -194,7 +194,7 @@ class CleanupTask(PeriodicTask):
             self._cleanup_at = 0.0
         if self._cleanup.take_request():
             self._cleanup_at = 0.0
-        if self._message_store.is_full or self._cleanup.wants_retained_space:
+        if self._fullness.refuses_messages or self._cleanup.wants_retained_space:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
 
     def is_due(self, now: float) -> bool:

@@ -15,6 +15,7 @@ from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import SettingsError
 from ...store.format.contents import Contents
 from ...store.format.message_properties import decode_properties, encode_properties, group_of
+from ...store.journal.fullness import Fullness
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.structures.sequence_set import SequenceSet
@@ -72,6 +73,7 @@ class FullPolicy:
         *,
         monitor: Monitor,
         message_store: MessageStore,
+        fullness: Fullness,
         checkpointer: Checkpointer,
         epoch: int,
         publisher: Publisher,
@@ -81,7 +83,7 @@ class FullPolicy:
     ) -> None:
         """epoch: that of the journal at the open, which no other open has."""
         self._monitor = monitor
-        self._message_store, self._checkpointer = message_store, checkpointer
+        self._message_store, self._fullness, self._checkpointer = message_store, fullness, checkpointer
         self._epoch = epoch
         self._publisher = publisher
         self._queues = queues
@@ -134,7 +136,7 @@ class FullPolicy:
         timestamp = monitor.clock_ms()
         own_id, group, properties = _stamped(destination, timestamp, properties)
         with monitor.lock, monitor.while_open:
-            with message_store.accepting_replacements():
+            with self._fullness.accepting_replacements():
                 has_message_groups = group is not None
                 if persistent:
                     target = self._queues.lane(to, priority, has_message_groups=has_message_groups)

@@ -30,7 +30,7 @@ from ...store.format.identity import Identity
 from ...store.format.message_properties import encode_properties
 from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
-from ...store.message_store import MessageStore
+from ...store.journal.fullness import Fullness
 from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
@@ -67,7 +67,7 @@ class TransactionParts:
     """The parts of an open store that its transactions use."""
 
     monitor: Monitor
-    message_store: MessageStore
+    fullness: Fullness
     checkpointer: Checkpointer
     transaction_writer: TransactionWriter
     branches: Branches
@@ -361,7 +361,7 @@ class Transaction:
     def _write_last(self) -> None:
         """Write the messages that are still in RAM. They stay in RAM, because they arrive next. Requires: the lock."""
         if self._replaces:
-            with self.parts.message_store.accepting_replacements():
+            with self.parts.fullness.accepting_replacements():
                 self._slices.write_all(keeps=True)
         else:
             self._slices.write_all(keeps=True)

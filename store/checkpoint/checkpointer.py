@@ -265,7 +265,7 @@ class Checkpointer:
         self._syncer.sync(root.position)
         encoded = root.encode()  # without the state lock, so that nobody waits
         row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, changes.fingerprints)
-        commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
+        commit_lending(self._metadata, self._journal.lend_space, self._give_up_readers, row)
 
     def _tell_index(self, changes: _Changes, began: float, *, is_stored: bool) -> None:
         """Tell the index whether the commit succeeded, and tell senders whether the index has room.

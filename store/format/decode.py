@@ -10,7 +10,8 @@ the facts for offline queries.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from .branch import CommitRecord, PrepareRecord, RollbackRecord, decode_branch, decode_commit, decode_rollback
 from .host_properties import PropertiesRecord, decode_properties_record
@@ -26,7 +27,6 @@ from .record import (
     DROP,
     HEADER_BYTES,
     IMPORT,
-    KIND_NAMES,
     LOST,
     MESSAGE,
     NEEDS,
@@ -96,53 +96,42 @@ Payload = (
 """The payload of a record. The payload of a message record is called a slice in text."""
 
 
+_OF_RECORD: Final[dict[int, Callable[[Header, bytes], Payload]]] = {
+    RETURN: decode_return,
+    SURVIVORS: decode_survivors,
+    NEEDS: decode_needs,
+    SEEK: decode_seek,
+    ATTEST: lambda header, head: AttestRecord(header.durable),
+    LOST: lambda header, head: LostRecord(),
+}
+"""The decoders of kinds whose header tells a part of what the record says."""
+
+_OF_PAYLOAD: Final[dict[int, Callable[[bytes], Payload]]] = {
+    STATE: decode_state,
+    DROP: lambda payload: DropRecord(decode_state(payload).data_logs),
+    COMMIT: decode_commit,
+    PREPARE: lambda payload: PrepareRecord(decode_branch(payload)[0]),
+    ROLLBACK: lambda payload: RollbackRecord(decode_rollback(payload)),
+    DESTINATION: lambda payload: DestinationRecord(decode_destination(payload)),
+    DELETE: lambda payload: DeleteRecord(decode_delete(payload)),
+    SUBSCRIBE: lambda payload: SubscribeRecord(decode_subscription(payload)),
+    UNSUBSCRIBE: lambda payload: UnsubscribeRecord(decode_unsubscribe(payload)),
+    IMPORT: lambda payload: decode_import(payload)[0],
+    PROPERTIES: decode_properties_record,
+    DIRECTORY: lambda payload: DirectoryRecord(),
+}
+"""The decoders of kinds whose payload tells all."""
+
+
 def decode(header: Header, head: bytes) -> Payload:
     """Return the payload of a record whose head was verified. RecordDamaged: it says what is not possible."""
     kind = header.kind
-    if kind == MESSAGE:
+    if kind == MESSAGE:  # most records of a journal are of these two kinds, so they are called directly
         return decode_slice(header, head)
     if kind == ACK:
         return decode_ack(header, head)
-    if kind == RETURN:
-        return decode_return(header, head)
-    if kind == SURVIVORS:
-        return decode_survivors(header, head)
-    if kind == NEEDS:
-        return decode_needs(header, head)
-    if kind == SEEK:
-        return decode_seek(header, head)
-    if kind == ATTEST:
-        return AttestRecord(header.durable)
-    if kind == LOST:
-        return LostRecord()
-    return _decode_payload(kind, head[HEADER_BYTES:])
-
-
-def _decode_payload(kind: int, payload: bytes) -> Payload:
-    """Return the payload of a record whose kind alone tells how to read it."""
-    if kind == STATE:
-        return decode_state(payload)
-    if kind == DROP:
-        return DropRecord(decode_state(payload).data_logs)
-    if kind == COMMIT:
-        return decode_commit(payload)
-    if kind == PREPARE:
-        return PrepareRecord(decode_branch(payload)[0])
-    if kind == ROLLBACK:
-        return RollbackRecord(decode_rollback(payload))
-    if kind == DESTINATION:
-        return DestinationRecord(decode_destination(payload))
-    if kind == DELETE:
-        return DeleteRecord(decode_delete(payload))
-    if kind == SUBSCRIBE:
-        return SubscribeRecord(decode_subscription(payload))
-    if kind == UNSUBSCRIBE:
-        return UnsubscribeRecord(decode_unsubscribe(payload))
-    if kind == IMPORT:
-        return decode_import(payload)[0]
-    if kind == PROPERTIES:
-        return decode_properties_record(payload)
-    if kind == DIRECTORY:
-        return DirectoryRecord()
-    assert kind not in KIND_NAMES, "a record kind without a payload"
+    if (of_record := _OF_RECORD.get(kind)) is not None:
+        return of_record(header, head)
+    if (of_payload := _OF_PAYLOAD.get(kind)) is not None:
+        return of_payload(head[HEADER_BYTES:])
     return UnknownRecord()

@@ -27,7 +27,7 @@ class PackedRows:
 
     def __init__(self, end_of: Callable[[bytearray, int], int]) -> None:
         """Make it without rows. end_of: returns where the row ends that begins at a place of `data`."""
-        # The rows as records have them, one after the other, and the remains of removed ones. Read-only.
+        # The rows as records have them, one after the other, and the remains of removed ones.
         self.data = bytearray()
         self._end_of = end_of
         # The numbers of all rows, sorted.
@@ -46,7 +46,7 @@ class PackedRows:
 
     @property
     def places(self) -> array[int]:
-        """Places of the rows, in the order of their numbers. Read-only."""
+        """Places of the rows, in the order of their numbers. Callers do not change it."""
         return self._places
 
     @property

@@ -210,7 +210,7 @@ class BlockSurvey:
         # One bit per message of the block.
         self._examined = 0
         self._found: dict[str, Found] = {name: {} for name in names}
-        # Headers that were noted recently and are not summed up yet, by index in the block. Read-only.
+        # Headers that were noted recently and are not summed up yet, by index in the block. Only this class changes it.
         self.noted: dict[int, dict[str, HeaderValue]] = {}
 
     @property

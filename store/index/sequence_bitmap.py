@@ -36,7 +36,7 @@ class SequenceBitmap:
         self._account = account
         self._paid_masks = 0
         account.charge(MASKS_STEP_BYTES)
-        # Numbers of the blocks that have a sequence in the set. Read-only for callers.
+        # Numbers of the blocks that have a sequence in the set. Only the set changes it.
         self.blocks = SequenceSet()
         self.count = 0
         # Block -> mask of its sequences in the set, if those are not all.

@@ -226,17 +226,17 @@ class Cursors:
 
     @property
     def numbers(self) -> array[int]:
-        """The subscriptions, sorted. Read-only."""
+        """The subscriptions, sorted. Callers do not change it."""
         return self._numbers
 
     @property
     def next_sequences(self) -> array[int]:
-        """The next sequence of each subscription. Read-only."""
+        """The next sequence of each subscription, in the order of `numbers`. Callers do not change it."""
         return self._columns[0]
 
     @property
     def sent_bytes(self) -> array[int]:
-        """Bytes that were sent before that sequence. Read-only."""
+        """Bytes that were sent before that sequence, in the same order. Callers do not change it."""
         return self._columns[1]
 
     @property

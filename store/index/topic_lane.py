@@ -374,7 +374,7 @@ class SubscriptionLane(JournaledLane):
         # Whether the pending bytes are an estimate, as `seek` may make it.
         self.has_estimate = False
         self.earliest = topic.earliest
-        # Read-only. To change the set, use `_own`.
+        # A note of backlogs may refer to the set. To change the set, use `_own`.
         self.pending = NOTHING_PENDING
         # The lane's `snapshots` when this set was made. No earlier note of backlogs refers to the set.
         self._own_since = topic.snapshots

@@ -123,13 +123,13 @@ class Fullness:
         """Return whether records of a kind only add. A full disk refuses these, and no records that settle."""
         return kind in ADDING_KINDS and not self.accepts_replacements
 
-    def require_space(self, size: int, flags: int, refill: Callable[[], bool]) -> None:
+    def refuse_if_full(self, size: int, flags: int, try_resume: Callable[[], bool]) -> None:
         """Raise StoreFull for a record that only adds, if it exceeds the store's limit or would use the reserve.
 
         Two refusals do not mean that the store is full: that of a relocated copy, which is no send, and that of a
         record larger than the whole limit, which never fits.
 
-        refill: fills the reserve; returns False if the disk is still full.
+        try_resume: ends the fullness of the disk if it has space now; returns False if it is still full.
         """
         limit = self.limit_bytes
         if limit is not None and self._journal_bytes() + size > limit:
@@ -140,7 +140,7 @@ class Fullness:
         if self.is_full:
             self.is_refusing = True
             needed_bytes = self._file_bytes + self.reserve.missing_bytes
-            if known_free_bytes(self._disk) < needed_bytes or not refill():
+            if known_free_bytes(self._disk) < needed_bytes or not try_resume():
                 raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space")
         self.is_refusing = False
 
@@ -195,7 +195,7 @@ class Fullness:
         except OSError as error:
             raise self._fail("the reserve could not be made", error) from error
 
-    def refill(self) -> bool:
+    def try_end(self) -> bool:
         """Fill the reserve. The disk is then full no more, unless the newest data log is makeshift.
 
         False: the disk has no space for the reserve.
@@ -209,10 +209,10 @@ class Fullness:
         """Note that the disk had no space for a record."""
         self.is_refusing = True
 
-    def lend(self) -> bool:
+    def lend_reserve(self) -> bool:
         """Give a part of the reserve to the index, after which the disk counts as full. False: none is left."""
         try:
-            is_lent = self.reserve.lend()
+            is_lent = self.reserve.release_index_part()
         except OSError as error:
             raise self._fail("the reserve could not be given back", error) from error
         self.is_full |= is_lent

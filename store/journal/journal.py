@@ -452,13 +452,13 @@ class Journal:
             fullness.refuse_stalled(flags)
         is_adding = fullness.is_adding(kind)
         if is_adding:
-            fullness.require_space(size, flags, self.refill)
+            fullness.refuse_if_full(size, flags, self.try_resume)
         fullness.keep_space_for_acks(kind, size, self.offset)
         if fullness.is_beyond(kind, self.offset + size, len(self._offsets)):
             if len(self._offsets) > 1:
                 self.roll(size, is_adding=is_adding)
                 if is_adding and fullness.is_makeshift:
-                    fullness.require_space(size, flags, self.refill)
+                    fullness.refuse_if_full(size, flags, self.try_resume)
                 fullness.keep_space_for_acks(kind, size, self.offset)
             if fullness.is_admitting:  # a record that is larger than a file gets a larger file
                 self._unchecked_end = max(self.offset + size, self._unchecked_end)
@@ -479,21 +479,21 @@ class Journal:
         """Move the unchecked end to where `fullness` puts it now. size: bytes to be appended next."""
         self._unchecked_end = self.fullness.unchecked_end(self.offset, len(self._offsets), size)
 
-    def refill(self) -> bool:
-        """Fill the reserve, leave a makeshift data log, and note room below the limit. False: the disk is still full.
+    def try_resume(self) -> bool:
+        """Go on as on a disk that is not full, if it has space now. False: the disk is still full. Requires: the lock.
 
-        Requires: the lock.
+        This fills the reserve, leaves a makeshift data log, and notes room below the store's limit.
         """
         if self.fullness.is_full and self._unchecked_end != _REFUSE_ALL:
             try:
-                self._end_fullness()
+                self._resume()
             except StoreFull:
                 return False
         return self.fullness.note_space()
 
-    def _end_fullness(self) -> None:
+    def _resume(self) -> None:
         """Fill the reserve, if the disk has space, and go on as on a disk that is not full. Raises StoreFull."""
-        if not self.fullness.refill():
+        if not self.fullness.try_end():
             return
         if self.fullness.is_makeshift:
             with self.all_or_broken:
@@ -501,13 +501,13 @@ class Journal:
         else:
             self._move_unchecked_end()
 
-    def lend(self) -> bool:
+    def lend_space(self) -> bool:
         """Give a part of the reserve to the index, which finds no space. False: none is left.
 
         Requires: no state lock.
         """
         with self._state_lock:
-            is_lent = self.fullness.lend()
+            is_lent = self.fullness.lend_reserve()
             if is_lent:
                 self._unchecked_end = min(self._unchecked_end, ASK_EACH_TIME)
             return is_lent

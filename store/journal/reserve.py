@@ -121,7 +121,7 @@ class DiskReserve:
         del self._held[_JOURNAL_PART]
         return file, held_bytes
 
-    def lend(self) -> bool:
+    def release_index_part(self) -> bool:
         """Give the index's part back to the file system. Return False if that was done already."""
         if _INDEX_PART not in self._held:
             return False

@@ -136,11 +136,12 @@ class DataLogRemover:
                     self._forget(decision.removed)
             with self._state_lock:
                 if self._journal.fullness.refuses_messages:
-                    self._journal.refill()
+                    self._journal.try_resume()
                 remaining = tuple(sorted(self._journal.sizes))
         for line in decision.lines:
             cleanup_logger.debug("%s", line, event="cleanup_decision")
         if decision.newly_recorded:
+            # Also in the wording of KahaDB's log; see `decision_lines`.
             cleanup_logger.debug("Cleanup removing the data logs: %s", decision.newly_recorded, event="cleanup_removes")
         gone = tuple(decision.removed) if is_done else ()
         deleted, archived = ((), gone) if self.archive is not None else (gone, ())

@@ -30,9 +30,7 @@ class SubscriptionWriter:
         self._subscriptions = subscriptions
 
     def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
-        """Subscribe to messages that are sent to a topic from now on.
-
-        Requires: the lock. Raises StoreFull or StoreFailed.
+        """Subscribe to messages that are sent to a topic from now on. Raises StoreFull or StoreFailed.
 
         name: the name of a durable subscription; None: the subscription is only in RAM, and has no record.
         """
@@ -43,10 +41,7 @@ class SubscriptionWriter:
             return self._subscriptions.subscribe(facts, is_durable=name is not None)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """End a subscription. Messages that only it needed may be removed.
-
-        Raises StoreFull or StoreFailed. Requires: the lock.
-        """
+        """End a subscription. Messages that only it needed may be removed. Raises StoreFull or StoreFailed."""
         number = subscriber.facts.number
         with self._journal.all_or_broken:
             if subscriber.is_durable:
@@ -59,7 +54,7 @@ class SubscriptionWriter:
         firsts: (priority, sequence) of the lanes to move; other lanes stay as they are. One record has all of them; a
             subscription that is not durable has no record.
 
-        Requires: the lock; the subscription has no consumer. Raises StoreFull (nothing has changed) or StoreFailed.
+        Requires: the subscription has no consumer. Raises StoreFull (nothing has changed) or StoreFailed.
         """
         number, data_log = subscriber.facts.number, NO_RECORD
         with self._journal.all_or_broken:
@@ -71,7 +66,7 @@ class SubscriptionWriter:
     def begin_retention(self, topic: int) -> None:
         """Let a topic keep acknowledged messages from now on. It writes a record, unless the topic does so already.
 
-        Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.
+        Raises StoreFull (nothing has changed) or StoreFailed.
         """
         if self._subscriptions.retention(topic) is None:
             facts = Subscription(self._subscriptions.next_number, topic, RETENTION_NAME, None, is_retention=True)
@@ -87,7 +82,7 @@ class SubscriptionWriter:
     def acknowledge_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
         """Acknowledge many runs of a subscription with few records; return how many messages were pending.
 
-        is_durable: whether the subscription is durable; otherwise no record is written. Requires: the lock.
+        is_durable: whether the subscription is durable; otherwise no record is written.
         """
         removed = 0
         for at in range(0, len(runs), RANGES_MAX):

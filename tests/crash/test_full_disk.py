@@ -265,11 +265,11 @@ def test_full_disk_opens_and_consumers_make_room(is_closed: bool) -> None:
         disk = disk.crash_process()
     disk.capacity_bytes -= disk.free_bytes()
     again = OpenStore(disk, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(1))
-    assert again.bodies() == sent[1:] and again.store.message_store.is_full
+    assert again.bodies() == sent[1:] and again.store.journal.fullness.refuses_messages
     with pytest.raises(StoreFull):
         again.add(b"x")
     again.remove(1, len(sent) - 1)
-    assert again.store.cleanup.run().deleted and not again.store.message_store.is_full
+    assert again.store.cleanup.run().deleted and not again.store.journal.fullness.refuses_messages
     again.add(b"at last")
     assert again.bodies() == [b"at last"]
     again.store.close()
@@ -329,7 +329,7 @@ def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: P
         opened.add(sent[-1])
         opened.store.syncer.sync()
         going.clear()
-    assert states > 500 and was_full and not opened.store.message_store.is_full
+    assert states > 500 and was_full and not opened.store.journal.fullness.refuses_messages
 
 
 # Calls that fail.
@@ -436,14 +436,14 @@ def test_store_at_its_limit_is_full_until_a_cleanup_has_made_room() -> None:
     sent = fill(opened)
     with pytest.raises(StoreFull):
         opened.add(BODY)
-    message_store = opened.store.message_store
-    assert message_store.is_full and not opened.store.journal.fullness.is_out_of_space
+    fullness = opened.store.journal.fullness
+    assert fullness.refuses_messages and not fullness.is_out_of_space
     assert not opened.store.cleanup.run().deleted
-    assert message_store.is_full, "the cleanup has deleted nothing, so the next send would be refused too"
+    assert fullness.refuses_messages, "the cleanup has deleted nothing, so the next send would be refused too"
     for sequence in range(len(sent)):
         opened.remove(sequence)
     assert opened.store.cleanup.run().deleted
-    assert not message_store.is_full
+    assert not fullness.refuses_messages
     opened.add(BODY)
     opened.store.close()
 
@@ -454,7 +454,7 @@ def test_record_above_the_whole_limit_says_nothing_of_the_room_that_is_left() ->
     opened.add(b"1")
     with pytest.raises(StoreFull):
         opened.add(bytes(limit))
-    assert not opened.store.message_store.is_full
+    assert not opened.store.journal.fullness.refuses_messages
     opened.add(b"2")
     opened.store.close()
 
@@ -465,7 +465,7 @@ def test_copy_that_a_relocation_finds_no_room_for_is_no_refused_send() -> None:
     opened.add(b"1")
     with opened.lock, pytest.raises(StoreFull):
         opened.store.journal.keep_together(limit - 1, 1)
-    assert not opened.store.message_store.is_full
+    assert not opened.store.journal.fullness.refuses_messages
     opened.store.close()
 
 

@@ -81,8 +81,9 @@ class BackingStore(Protocol[PendingLaneT, RegionT]):
 
 
 AnyBackingStore: TypeAlias = BackingStore[Any, Any]
-"""The store of any lane. The code that makes a lane checks that the store fits. As type parameters of the lane, the two
-types would spread to each class that holds a lane.
+"""The store of some lane, whose two types only the code that makes the lane knows: mypy checks there that they fit.
+
+Python has no type for "a lane and a store that fit each other", but as type parameters of each class that holds a lane.
 """
 
 

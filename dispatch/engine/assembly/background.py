@@ -109,7 +109,7 @@ def make_background_layer(
     )
     check = HealthCheck(
         foundation.monitor,
-        layers.store_layer.directory.message_store,
+        layers.store_layer.directory.journal,
         layers.areas.dispatch_area,
         task_runner,
         background,
@@ -258,7 +258,11 @@ def _make_store_tasks(layers: Layers) -> list[PeriodicTask]:
         ),
         RelocationTask(monitor, cleanup.relocation, checkpointer.checkpoint),
         CleanupTask(
-            monitor, directory.message_store, cleanup, foundation.background_requests, settings.cleanup_interval_seconds
+            monitor,
+            directory.journal.fullness,
+            cleanup,
+            foundation.background_requests,
+            settings.cleanup_interval_seconds,
         ),
         *([PeriodicTask("quarantine", quarantine.step)] if settings.on_missing_data_log == "report" else []),
         AttestTask(directory.attestation),

@@ -143,6 +143,7 @@ def _make_sender_parts(
         full_policy=FullPolicy(
             monitor=monitor,
             message_store=message_store,
+            fullness=directory.journal.fullness,
             checkpointer=directory.checkpointer,
             epoch=directory.journal.epoch,
             publisher=core.publisher,

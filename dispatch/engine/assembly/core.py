@@ -228,7 +228,7 @@ def _make_transactions(
     return TransactionRegistry(
         TransactionParts(
             monitor=foundation.monitor,
-            message_store=directory.message_store,
+            fullness=directory.journal.fullness,
             checkpointer=directory.checkpointer,
             transaction_writer=directory.transaction_writer,
             branches=directory.branches,

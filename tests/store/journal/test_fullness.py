@@ -35,16 +35,16 @@ class Held:
         )
         self.fullness.begin_data_log(FILE_BYTES, FIRST_BYTES, is_makeshift=False)
 
-    def require_space(self, size: int, flags: int = 0, *, refills: bool = False) -> None:
+    def refuse_if_full(self, size: int, flags: int = 0, *, resumes: bool = False) -> None:
         try:
-            self.fullness.require_space(size, flags, lambda: refills)
+            self.fullness.refuse_if_full(size, flags, lambda: resumes)
         finally:
             self.fullness._check()
 
 
 def test_nothing_stops_a_record_while_there_is_room() -> None:
     held = Held()
-    held.require_space(500)
+    held.refuse_if_full(500)
     held.fullness.refuse_stalled(0)
     assert held.fullness.is_admitting and not held.fullness.is_out_of_space and not held.fullness.is_short_of_space
     assert held.fullness.unchecked_end(FIRST_BYTES, 1, 500) == FILE_BYTES
@@ -54,7 +54,7 @@ def test_the_limit_refuses_what_adds_until_there_is_room_for_what_it_refused() -
     held = Held(limit_bytes=1000)
     held.journal_bytes = 900
     with pytest.raises(StoreFull) as caught:
-        held.require_space(200)
+        held.refuse_if_full(200)
     assert (caught.value.limit, caught.value.available_bytes) == ("store_limit", 100)
     assert held.fullness.is_at_limit and held.fullness.is_short_of_space and not held.fullness.is_out_of_space
     held.fullness.note_space()
@@ -69,7 +69,7 @@ def test_what_is_no_send_that_could_come_later_says_nothing_of_the_limit(size: i
     held = Held(limit_bytes=1000)
     held.journal_bytes = 900
     with pytest.raises(StoreFull):
-        held.require_space(size, flags)
+        held.refuse_if_full(size, flags)
     assert not held.fullness.is_at_limit
 
 
@@ -83,12 +83,12 @@ def test_appends_ask_again_where_the_limit_would_be_passed() -> None:
 
 def test_a_full_disk_refuses_what_adds_until_the_reserve_is_whole() -> None:
     held = Held()
-    assert held.fullness.lend() and not held.fullness.lend()
+    assert held.fullness.lend_reserve() and not held.fullness.lend_reserve()
     assert held.fullness.is_full and held.fullness.unchecked_end(FIRST_BYTES, 1, 0) == 0
     with pytest.raises(StoreFull):
-        held.require_space(10)
+        held.refuse_if_full(10)
     assert held.fullness.is_refusing and not held.fullness.note_space()
-    held.require_space(10, refills=True)
+    held.refuse_if_full(10, resumes=True)
     assert not held.fullness.is_refusing
 
 
@@ -130,12 +130,12 @@ def test_a_message_that_replaces_another_adds_nothing() -> None:
 
 def test_a_disk_is_full_until_the_reserve_is_whole_and_the_data_log_no_makeshift() -> None:
     held = Held()
-    held.fullness.lend()
+    held.fullness.lend_reserve()
     held.disk.fail("preallocate", 1, errno.ENOSPC)
-    assert not held.fullness.refill() and held.fullness.is_full
-    assert held.fullness.refill() and not held.fullness.is_full
+    assert not held.fullness.try_end() and held.fullness.is_full
+    assert held.fullness.try_end() and not held.fullness.is_full
     held.fullness.begin_data_log(FILE_BYTES // 2, FIRST_BYTES, is_makeshift=True)
-    assert held.fullness.refill() and held.fullness.is_full
+    assert held.fullness.try_end() and held.fullness.is_full
 
 
 def test_a_record_that_the_disk_refused_is_forgotten_once_there_is_room() -> None:
@@ -147,7 +147,7 @@ def test_a_record_that_the_disk_refused_is_forgotten_once_there_is_room() -> Non
 
 def test_a_disk_that_fails_the_reserve_fails_the_journal() -> None:
     held = Held()
-    held.fullness.lend()
+    held.fullness.lend_reserve()
     held.disk.fail("preallocate", 1, errno.EIO)
     with pytest.raises(StoreFailed, match="could not be made"):
         held.fullness.fill_reserve()
