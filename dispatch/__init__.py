@@ -4,5 +4,5 @@
 `engine/engine.py` makes all parts. Read a send in `producer/sender.py`, what it changes in
 `core/lanes/persistent_lane_state.py` (`arrive`), how a list is filled in `loading/eager.py`, and how a message is taken
 and settled in `consumer/consumer.py`. `distribution` has the rules that decide who gets what.
-docs/internals/overview.md follows a message through them, and docs/internals/recipes.md says where a change goes.
+docs/internals/overview.md follows a message through them, and docs/internals/first-change.md says where a change goes.
 """

@@ -19,6 +19,7 @@ from forebay.cache.accounting import holder_names, shares
 from forebay.dispatch.config.policy import WhenFull
 from forebay.dispatch.core.destinations.destination_state import DestinationState
 from forebay.dispatch.engine import statistics
+from forebay.dispatch.store_status import NUMBERS
 from forebay.store.format import record, trace
 from forebay.store.format.record import ENTRY_BYTES, HEADER_BYTES, KIND_NAMES, MESSAGE, RANGE, SLICE_BYTES
 from forebay.store.journal.data_log import (
@@ -121,6 +122,11 @@ def test_table_of_metrics_begins_as_every_metric_does(tmp_path: Path) -> None:
     begins = first_column(table)
     assert [metric for metric in metrics if not metric.startswith(tuple(begins))] == []
     assert [begin for begin in begins if not any(metric.startswith(begin) for metric in metrics)] == []
+
+
+def test_table_of_queues_has_every_number_that_the_command_prints() -> None:
+    [table] = tables(section(TEXTS["docs/guide/operating.md"], "See the queues"))
+    assert set(first_column(table)) == {*NUMBERS, "name", "ready_in_flight", "oldest_seconds", "is_paused"}
 
 
 def test_table_of_what_a_full_destination_does_has_every_choice() -> None:

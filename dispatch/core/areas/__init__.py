@@ -1,4 +1,4 @@
-"""The two areas of messages in RAM: the TargetArea for consumers to take, the DispatchArea for taken and not settled.
+"""The two areas of messages in RAM: those that consumers may take, and those that they took and have not settled.
 
 The ListRegistry makes and ends lists, the TargetArea fills them, and the DispatchArea dispatches from them and settles.
 """

@@ -1,1 +1,1 @@
-"""Queues by name and number; and for queues and topics, how they open and close, their lanes, policies and charges."""
+"""Queues and topics: how they are found, opened and closed, and their lanes, policies and charges."""
