@@ -44,7 +44,7 @@ def decision_lines(
 ) -> list[str]:
     """Return how the decision of `removable` is made, one line for each step.
 
-    The lines have the wording of the trace that ActiveMQ's KahaDB writes (`MessageDatabase.checkpointUpdate`). So an
+    The lines have the wording of the trace that KahaDB writes at a checkpoint (in ActiveMQ's MessageDatabase). So an
     operator can read them by the guides there are for KahaDB, and compare the two stores. "gc candidates" are the data
     logs that may still be removed, and "first tx" is the oldest transaction without an outcome.
 
