@@ -14,6 +14,7 @@ from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import MessageTimes, has_times, with_times
 from ...store.message_store import MessageStore
+from ...store.numbering import NOTHING_TO_SYNC
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
@@ -173,7 +174,7 @@ class Mover:
                 self._removals.forget(lane, gone)
                 raise
             self._removals.forget(lane, gone)
-        self._confirmer.confirm(0)
+        self._confirmer.confirm(NOTHING_TO_SYNC)
         return gone.count
 
 

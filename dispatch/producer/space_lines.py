@@ -57,6 +57,7 @@ class SpaceLines:
         destination: LimitedDestination,
         sizes: Sequence[int],
         full: StoreFull,
+        *,
         deadline: float | None,
         attempt: Callable[[], StoreFull | None],
         confirmer: Confirmer,

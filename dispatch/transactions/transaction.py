@@ -31,6 +31,7 @@ from ...store.format.message_properties import encode_properties
 from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
 from ...store.message_store import MessageStore
+from ...store.numbering import NOTHING_TO_SYNC
 from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
@@ -411,7 +412,8 @@ class Transaction:
                 self.parts.monitor.lock.break_between(error)
                 raise
         elif any_delayed:
-            self.parts.confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
+            # The index has the times of delayed messages and may need a checkpoint.
+            self.parts.confirmer.confirm(NOTHING_TO_SYNC)
         self.parts.monitor.run_deferred()
 
     def rollback_open(self) -> bool:
