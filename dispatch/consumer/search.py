@@ -99,8 +99,8 @@ class Search:
                     return step
                 if isinstance(step, WaitFor):
                     self._wait(step, deadline)
-                    continue
-            parts.loader.finish(step, makes_room=not is_timed_out)
+            if not isinstance(step, WaitFor):
+                parts.loader.finish(step, makes_room=not is_timed_out)
 
     def step(self, *, is_timed_out: bool) -> list[Delivery] | Load[TargetList] | WaitFor:
         """Take again what RAM has. Otherwise return what the caller does before the next step. Requires: the lock.

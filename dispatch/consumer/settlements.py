@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 
 from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError, StoreFull
 from ...store.maintenance.cleanup import Cleanup
@@ -251,10 +250,11 @@ def batch_of(deliveries: object) -> tuple[Delivery, ...]:
 
 def held_by(consumer: CoreConsumer) -> list[Delivery]:
     """Return the deliveries that a consumer holds. O(in flight in its queue up to its last one). Requires: the lock."""
-    held = (
-        delivery
-        for target in consumer.selector_group.lists
-        for delivery in target.lane.deliveries.values()
-        if delivery.consumer is consumer
-    )
-    return list(islice(held, consumer.in_flight))
+    held: list[Delivery] = []
+    for target in consumer.selector_group.lists if consumer.in_flight else ():
+        for delivery in target.lane.deliveries.values():
+            if delivery.consumer is consumer:
+                held.append(delivery)
+                if len(held) == consumer.in_flight:
+                    return held
+    return held
