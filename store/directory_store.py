@@ -105,6 +105,8 @@ class StoreEnvironment:
     """The table of host properties."""
     on_progress: OnProgress = tell_nobody
     """Told how far the replay of the journal is while the store opens."""
+    on_space_freed: Callable[[], None] = lambda: None
+    """Called under the state lock when data logs were removed from the disk."""
 
     def random_salt(self) -> int:
         """Return the salt of a new data log."""
@@ -242,6 +244,7 @@ class DirectoryStore:
             replay_position=lambda: self.checkpointer.replay_position,
             retention_reasons=self.data_log_retention.reasons,
             leases=self.data_log_retention.leases,
+            on_space_freed=environment.on_space_freed,
         )
         relocation = Relocation(
             self.index,

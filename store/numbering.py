@@ -27,6 +27,8 @@ BLOCK_MASK: Final = BLOCK_MESSAGES - 1
 OFFSET_BITS: Final = 32
 """A position in the journal is the id of a data log, shifted left by so many bits, plus an offset in that file."""
 OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
+NOTHING_TO_SYNC: Final = 0
+"""A position in the journal before all records. The journal is always durable up to it."""
 
 NO_DESTINATION: Final = 0
 """The number of no destination. A deleted object has it, and the journal answers it with Closed."""

@@ -49,12 +49,14 @@ class Overflow:
         random_salt: Callable[[], int],
         paid_buffer_bytes: int,
         make_room: Callable[[int], object],
+        on_space_freed: Callable[[], None] = lambda: None,
     ) -> None:
         """Delete the files of an earlier process in tmp-storage. Raises StoreFailed if they can't be listed.
 
         paid_buffer_bytes: the part of a write's buffer that is charged for the journal already, because both write
             under the state lock.
         make_room: reclaims memory that less urgent uses hold.
+        on_space_freed: called when a file is gone.
         """
         self.budget = budget
         self._room_bytes = 0
@@ -69,6 +71,7 @@ class Overflow:
             max_file_bytes=max_file_bytes,
             random_salt=random_salt,
             paid_buffer_bytes=paid_buffer_bytes,
+            on_space_freed=on_space_freed,
         )
         self.lanes: dict[int, NonPersistentLane] = {}
         self.due_times = NonPersistentDueTimes()

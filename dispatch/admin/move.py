@@ -14,6 +14,13 @@ from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import MessageTimes, has_times, with_times
+<<<<<<< HEAD
+||||||| 2ec84dd2
+from ...store.message_store import MessageStore
+=======
+from ...store.message_store import MessageStore
+from ...store.numbering import NOTHING_TO_SYNC
+>>>>>>> d6
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
@@ -173,7 +180,7 @@ class Mover:
                 self._removals.forget(lane, gone)
                 raise
             self._removals.forget(lane, gone)
-        self._confirmer.confirm(0)
+        self._confirmer.confirm(NOTHING_TO_SYNC)
         return gone.count
 
 

@@ -19,6 +19,7 @@ from typing import Final
 from ...store.errors import ArgumentError, Closed, NestedCall, StoreFull
 from ...store.journal.journal import Journal
 from ...store.message import Message
+from ...store.numbering import NOTHING_TO_SYNC
 from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messages, check_seconds
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
@@ -302,7 +303,7 @@ class Consumer(WaitingConsumer):
                         lane.trim_delivery_counts(sequence, sequence)
                     if self.waits.acks_wake_somebody:
                         self._parts.settlements.after_ack(self, (delivery,))
-                    journal_end = self._parts.journal.end if lane.syncs else 0
+                    journal_end = self._parts.journal.end if lane.syncs else NOTHING_TO_SYNC
                 except BaseException as error:
                     monitor.lock.break_by(error)
                     raise

@@ -78,26 +78,29 @@ class Search:
 
     def run(self, timeout: float | None) -> list[Delivery]:
         """Load messages or wait for them, at most `timeout` seconds; None: no limit. Requires: no lock."""
-        parts, monitor, consumer = self._parts, self._parts.monitor, self._consumer
-        deadline = None if timeout is None else self._began_at + timeout
         try:
-            while True:
-                with monitor.lock:
-                    is_timed_out = deadline is not None and monitor.monotonic() >= deadline
-                    with monitor.all_or_broken:
-                        step = self.step(is_timed_out=is_timed_out)
-                    if isinstance(step, list):
-                        if not step:
-                            consumer.waits.arm(consumer.selector_group)
-                        return step
-                    if isinstance(step, WaitFor):
-                        self._wait(step, deadline)
-                        continue
-                parts.loader.finish(step, makes_room=not is_timed_out)
+            return self._run_until(None if timeout is None else self._began_at + timeout)
         except BaseException:
             if self._load is not None:
-                parts.loader.abandon_interrupted(self._load)
+                self._parts.loader.abandon_interrupted(self._load)
             raise
+
+    def _run_until(self, deadline: float | None) -> list[Delivery]:
+        """Run as `run`, up to a time in monotonic seconds."""
+        parts, monitor, consumer = self._parts, self._parts.monitor, self._consumer
+        while True:
+            with monitor.lock:
+                is_timed_out = deadline is not None and monitor.monotonic() >= deadline
+                with monitor.all_or_broken:
+                    step = self.step(is_timed_out=is_timed_out)
+                if isinstance(step, list):
+                    if not step:
+                        consumer.waits.arm(consumer.selector_group)
+                    return step
+                if isinstance(step, WaitFor):
+                    self._wait(step, deadline)
+            if not isinstance(step, WaitFor):
+                parts.loader.finish(step, makes_room=not is_timed_out)
 
     def step(self, *, is_timed_out: bool) -> list[Delivery] | Load[TargetList] | WaitFor:
         """Take again what RAM has. Otherwise return what the caller does before the next step. Requires: the lock.

@@ -13,10 +13,17 @@ from functools import partial
 from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError, StoreFull
 from ...store.maintenance.cleanup import Cleanup
+<<<<<<< HEAD
+||||||| 2ec84dd2
+from ...store.message_store import MessageStore
+=======
+from ...store.message_store import MessageStore
+from ...store.numbering import NOTHING_TO_SYNC
+>>>>>>> d6
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.model.delivery import Delivery, HeldCheck, is_in_flight, is_late
-from ..core.model.destination import CoreConsumer, LaneState, lane_of
+from ..core.model.destination import CoreConsumer, lane_of
 from ..core.monitor import Monitor
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery
@@ -95,14 +102,24 @@ class Settlements:
         self.ack(consumer, held, confirmer, up_to=delivery)
 
     def _ack_runs(self, ordered: tuple[Delivery, ...], confirmer: Confirmer) -> tuple[int, int]:
-        """Settle run by run; return how many deliveries, and the journal end that must become durable (0: none).
+        """Settle run by run; return how many deliveries, and the journal end that must become durable for them.
 
         It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
         StoreFull: the disk has no space for the first run, and nothing is settled.
         """
+<<<<<<< HEAD
         dispatch_area, checkpointer = self._dispatch_area, self._checkpointer
         begin = journal_end = 0
         while begin < len(ordered) and (not begin or not checkpointer.is_index_crowded):
+||||||| 2ec84dd2
+        dispatch_area, message_store = self._dispatch_area, self._message_store
+        begin = journal_end = 0
+        while begin < len(ordered) and (not begin or not message_store.is_index_crowded):
+=======
+        dispatch_area, message_store = self._dispatch_area, self._message_store
+        begin, journal_end = 0, NOTHING_TO_SYNC
+        while begin < len(ordered) and (not begin or not message_store.is_index_crowded):
+>>>>>>> d6
             first = ordered[begin]
             end = begin + 1
             sequence = first.sequence
@@ -165,7 +182,8 @@ class Settlements:
             any_delayed = self._redelivery.return_failed(batch, delay)
             consumer.resume_if_credit()
         if any_delayed:
-            confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
+            # The index has the times of delayed messages and may need a checkpoint.
+            confirmer.confirm(NOTHING_TO_SYNC)
         self._monitor.run_deferred()
 
     def release(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
@@ -249,9 +267,8 @@ def batch_of(deliveries: object) -> tuple[Delivery, ...]:
 def held_by(consumer: CoreConsumer) -> list[Delivery]:
     """Return the deliveries that a consumer holds. O(in flight in its queue up to its last one). Requires: the lock."""
     held: list[Delivery] = []
-    lanes: list[LaneState] = [target.lane for target in consumer.selector_group.lists]
-    for lane in lanes if consumer.in_flight else ():
-        for delivery in lane.deliveries.values():
+    for target in consumer.selector_group.lists if consumer.in_flight else ():
+        for delivery in target.lane.deliveries.values():
             if delivery.consumer is consumer:
                 held.append(delivery)
                 if len(held) == consumer.in_flight:

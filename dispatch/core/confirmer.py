@@ -39,7 +39,10 @@ class Confirmer(ABC):
 
     @abstractmethod
     def confirm(self, journal_end: int) -> None:
-        """Confirm the call after which the journal ended there. Requires: no lock."""
+        """Confirm the call after which the journal ended there. Requires: no lock.
+
+        NOTHING_TO_SYNC: no power cut may undo the call, but a checkpoint may be due.
+        """
 
     def confirm_written(self) -> None:
         """Confirm all that is written by now. Requires: no lock."""

@@ -25,7 +25,7 @@ from ...cache.accounting.charge import charge_of_all
 from ...store.environment.late_log import LateLogger
 from ...store.errors import SpillFailed, StoreFull
 from ...store.journal.journal import Journal
-from ...store.numbering import OFFSET_BITS
+from ...store.numbering import NOTHING_TO_SYNC, OFFSET_BITS
 from ...store.stored_message import StoredMessage
 from .areas.target_area import TargetArea
 from .lanes.persistent_lane_state import PersistentLaneState
@@ -114,12 +114,12 @@ class Publisher:
     ) -> int:
         """Publish stored messages: now, or with sync "always" when they are durable. Requires: the lock.
 
-        Return the journal end that must be durable first; 0: they are published. charge: that of the
+        Return the journal end that must be durable first. NOTHING_TO_SYNC: they are published. charge: that of the
         messages; None: compute it.
         """
         if not self.syncs_always:
             self._target_area.publish(lane, messages, charge)
-            return 0
+            return NOTHING_TO_SYNC
         if charge is None:
             charge = 0 if isinstance(messages, range) else charge_of_all(messages)
         return self.hold_until_durable(lane, messages, charge)
@@ -167,10 +167,10 @@ class Publisher:
 
         A message that finds no room keeps its charge and is tried again. Requires: the lock.
         """
-        journal_end = self._journal.end if self.syncs_always else 0
+        journal_end = self._journal.end if self.syncs_always else NOTHING_TO_SYNC
         self.unpublished_non_persistent.extend((journal_end, message) for message in messages)
         if not self.syncs_always:
-            self._publish_non_persistent(0)
+            self._publish_non_persistent(NOTHING_TO_SYNC)
 
     def _publish_non_persistent(self, durable_end: int) -> None:
         """Add the non-persistent messages whose commit is durable to their lanes. Requires: the lock."""
@@ -232,7 +232,7 @@ class Publisher:
             if self._paid_bytes > HELD_STEP_BYTES and not unpublished:
                 self._refund()
             if self.unpublished_non_persistent:
-                self._publish_non_persistent(durable_end if self.syncs_always else 0)
+                self._publish_non_persistent(durable_end if self.syncs_always else NOTHING_TO_SYNC)
         except BaseException as error:
             self._monitor.lock.break_by(error)
             raise

@@ -149,7 +149,15 @@ class SendPipeline:
             return self._try_to_store(batch.rest())
 
         line = space.line(batch.persistent is True)
-        yield from space.retry(line, self._destination, rest.sizes, full, batch.deadline, attempt, self._confirmer)
+        yield from space.retry(
+            line,
+            self._destination,
+            rest.sizes,
+            full,
+            deadline=batch.deadline,
+            attempt=attempt,
+            confirmer=self._confirmer,
+        )
 
     # ------------------------------------------------------------------ at once
 

@@ -21,7 +21,7 @@ from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import ArgumentError, Closed, ForebayError, NestedCall, SettingsError, StoreFull, argument_error
 from ...store.format.contents import Contents
 from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
-from ...store.numbering import PRIORITIES
+from ...store.numbering import NOTHING_TO_SYNC, PRIORITIES
 from ..admission.limits import Wait
 from ..config.checks import deadline_after
 from ..core.confirmer import Confirmer
@@ -181,7 +181,7 @@ class Sender:
         timeout: object,
     ) -> str:
         """Store one persistent message, outside a transaction and without deduplication; return its id."""
-        parts, journal_end = self._sender_parts, 0
+        parts, journal_end = self._sender_parts, NOTHING_TO_SYNC
         try:
             if (  # the first three are checked_priority, written inline
                 type(priority) is not int

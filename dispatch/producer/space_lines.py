@@ -11,7 +11,6 @@ from ...store.errors import StoreFailed, StoreFull
 from ...store.maintenance.cleanup import Cleanup
 from ..admission.limits import LimitedDestination, Wait
 from ..admission.space_line import SpaceLine
-from ..config.policies import Policies
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 
@@ -24,18 +23,18 @@ class SpaceLines:
         monitor: Monitor,
         cleanup: Cleanup,
         overflow: Overflow,
-        policies: Policies,
         ask_for_cleanup: Callable[[], bool],
+        *,
+        journal: SpaceLine,
+        tmp_storage: SpaceLine,
     ) -> None:
         """ask_for_cleanup: makes the background thread clean up now; returns False if there is none."""
         self._monitor = monitor
         self._cleanup = cleanup
         self._overflow = overflow
         self._ask_for_cleanup = ask_for_cleanup
-        self.journal = SpaceLine(monitor.lock, monitor.monotonic, policies)
-        self.tmp_storage = SpaceLine(monitor.lock, monitor.monotonic, policies)
-        overflow.storage.on_space(self.tmp_storage.on_space_freed)
-        cleanup.on_space(self.journal.on_space_freed)
+        self.journal = journal
+        self.tmp_storage = tmp_storage
 
     def line(self, persistent: bool) -> SpaceLine:
         """Return the line of senders that wait for the space that their messages need."""
@@ -58,6 +57,7 @@ class SpaceLines:
         destination: LimitedDestination,
         sizes: Sequence[int],
         full: StoreFull,
+        *,
         deadline: float | None,
         attempt: Callable[[], StoreFull | None],
         confirmer: Confirmer,

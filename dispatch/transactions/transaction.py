@@ -30,7 +30,14 @@ from ...store.format.identity import Identity
 from ...store.format.message_properties import encode_properties
 from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
+<<<<<<< HEAD
 from ...store.journal.fullness import Fullness
+||||||| 2ec84dd2
+from ...store.message_store import MessageStore
+=======
+from ...store.message_store import MessageStore
+from ...store.numbering import NOTHING_TO_SYNC
+>>>>>>> d6
 from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
@@ -409,7 +416,8 @@ class Transaction:
                 self.parts.monitor.lock.break_between(error)
                 raise
         elif any_delayed:
-            self.parts.confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
+            # The index has the times of delayed messages and may need a checkpoint.
+            self.parts.confirmer.confirm(NOTHING_TO_SYNC)
         self.parts.monitor.run_deferred()
 
     def rollback_open(self) -> bool:

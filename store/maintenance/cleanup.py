@@ -7,7 +7,7 @@ whole, so a crash loses only progress.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ..checkpoint.checkpointer import MakeCheckpoint
 from ..environment.clock import Clock
@@ -40,10 +40,6 @@ class Cleanup:
         self._subscriptions = subscriptions
         self._clock = clock
         self._make_checkpoint = make_checkpoint
-
-    def on_space(self, space_came: Callable[[], None]) -> None:
-        """Set the callback for removed data logs. It is called under the lock."""
-        self.remover.on_space_freed = space_came
 
     def not_dropped(self, data_logs: Iterable[int]) -> set[int]:
         """Return the given data logs without those that a drop record names. Files of these may still exist.

@@ -85,10 +85,12 @@ class DataLogRemover:
         replay_position: Callable[[], int],
         retention_reasons: Callable[[], RetentionReasons],
         leases: Callable[[], Sequence[Lease]] = tuple,
+        on_space_freed: Callable[[], None],
     ) -> None:
         """archive: keeps removed data logs; None: they are deleted.
         replay_position: returns where the next open begins to replay.
         leases: returns the leases that keep data logs now.
+        on_space_freed: called under the state lock when data logs are gone.
         """
         self._index = index
         self._journal = journal
@@ -99,13 +101,12 @@ class DataLogRemover:
         self._replay_position = replay_position
         self._retention_reasons = retention_reasons
         self._leases = leases
+        self._on_space_freed = on_space_freed
         # Id from which on data logs were kept for leases at the last cleanup, which writes it without the lock: readers
         # need no newer one.
         self._leased_from = DATA_LOG_ID_MAX + 1
         # Data logs that a drop record names, and whose files still exist.
         self.recorded_as_dropped: set[int] = set()
-        # Called under the state lock when data logs are gone.
-        self.on_space_freed: Callable[[], None] = lambda: None
 
     def sealed(self) -> set[int]:
         """Return the data logs that are not written to, not needed for replay and not leased. Requires: the lock."""
@@ -241,7 +242,7 @@ class DataLogRemover:
             self._index.forget_data_logs(data_logs)
             files = self._journal.forget(data_logs)
             self.recorded_as_dropped.difference_update(data_logs)
-            self.on_space_freed()
+            self._on_space_freed()
         files.clear()  # without the lock, because closing a file frees its pages, which takes long
 
 

@@ -81,16 +81,23 @@ class TmpStorage:
         max_file_bytes: int,
         random_salt: Callable[[], int],
         paid_buffer_bytes: int = 0,
+        on_space_freed: Callable[[], None] = lambda: None,
     ) -> None:
         """Delete the files of an earlier process. Requires: the directory's lock. StoreFailed: they can't be listed.
 
         paid_buffer_bytes: bytes of a write's buffer that are charged elsewhere at all times. If a write needs more, the
             account pays for the rest.
+        on_space_freed: called when a file is gone.
         """
         self._disk = disk
         self._account = account
         self._files = TmpFiles(
-            disk, account, limit_bytes=limit_bytes, max_file_bytes=max_file_bytes, random_salt=random_salt
+            disk,
+            account,
+            limit_bytes=limit_bytes,
+            max_file_bytes=max_file_bytes,
+            random_salt=random_salt,
+            on_space_freed=on_space_freed,
         )
         self._owners: dict[int, TmpOwner] = {}
         self._messages = 0
@@ -105,10 +112,6 @@ class TmpStorage:
     @limit_bytes.setter
     def limit_bytes(self, limit_bytes: int) -> None:
         self._files.limit_bytes = limit_bytes
-
-    def on_space(self, space_came: Callable[[], None]) -> None:
-        """Set the callback for deleted files. It is called under the state lock."""
-        self._files.on_space_freed = space_came
 
     @property
     def statistics(self) -> TmpStorageStatistics:

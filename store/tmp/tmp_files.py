@@ -64,8 +64,12 @@ class TmpFiles:
         limit_bytes: int,
         max_file_bytes: int,
         random_salt: Callable[[], int],
+        on_space_freed: Callable[[], None],
     ) -> None:
-        """Delete the files of an earlier process. Requires: the directory's lock. StoreFailed: they can't be listed."""
+        """Delete the files of an earlier process. Requires: the directory's lock. StoreFailed: they can't be listed.
+
+        on_space_freed: called when a file is gone.
+        """
         assert max_file_bytes < 1 << 31, "offsets are 32 bits"
         self._disk = disk
         self._account = account
@@ -74,8 +78,7 @@ class TmpFiles:
         self.limit_bytes = limit_bytes
         # The files by number. Each has a live message.
         self.files: dict[int, TmpFile] = {}
-        # Called when a file is gone.
-        self.on_space_freed: Callable[[], None] = lambda: None
+        self._on_space_freed = on_space_freed
         # Bytes of unneeded files that the disk refused to delete.
         self._undeleted: dict[int, int] = {}
         self._readers: LRUCache[int, File] = LRUCache(maxsize=READERS_MAX)
@@ -264,7 +267,7 @@ class TmpFiles:
             self.bytes -= size
             self._account.release(FILE_CHARGE_BYTES)
             logger.debug("deleted: tmp-%d.dat, %d bytes", number, size, event="tmp_deleted")
-            self.on_space_freed()
+            self._on_space_freed()
 
     def sparsest(self) -> TmpFile | None:
         """Return the file with the lowest share of live bytes. None: no file is worth rewriting, or fits the limit.

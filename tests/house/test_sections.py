@@ -69,7 +69,7 @@ TRIES_ITSELF = {
 }
 """Hot paths, and those of two sections: they call break_by or break_between."""
 SAYS_IT_INSIDE = {
-    "Search.run",  # it waits there, and an exception in a wait breaks nothing
+    "Search._run_until",  # it waits there, and an exception in a wait breaks nothing
     "ThreadConfirmer._wait",
 }
 OTHERWISE = {

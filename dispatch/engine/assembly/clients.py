@@ -74,8 +74,9 @@ def make_clients(
         foundation.monitor,
         store_layer.directory.cleanup,
         store_layer.overflow,
-        foundation.policies,
         foundation.background_requests.ask_for_cleanup,
+        journal=foundation.journal_line,
+        tmp_storage=foundation.tmp_line,
     )
     sender_parts = _make_sender_parts(
         foundation, store_layer, redelivery_layer, core, topic_layer, space, slice_messages_max

@@ -9,6 +9,7 @@ from ....cache.accounting.budget import Budget
 from ....cache.accounting.overdraft import Overdraft
 from ....cache.accounting.shares import Shares
 from ....store.environment.clock import Clock
+from ...admission.space_line import SpaceLine
 from ...config.memory_plan import CONSUMERS_BYTES, WRITE_BUFFER_BYTES, archive_bytes, check_quotas, shares_of
 from ...config.policies import Policies
 from ...config.settings import Settings
@@ -33,6 +34,10 @@ class FoundationLayer:
     budget: Budget
     destination_memory: Overdraft
     """Pays for destinations and subscriptions, and for the objects that their first messages need."""
+    journal_line: SpaceLine
+    """Senders that wait for space in the journal. What frees such space is made below them, so the line is here."""
+    tmp_line: SpaceLine
+    """Senders that wait for space in tmp-storage."""
 
 
 def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> FoundationLayer:
@@ -53,14 +58,17 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
     for name, charge in fixed.items():
         reserved = budget.holder(name).reserve(charge)
         assert reserved, "the smallest memory limit has room for the fixed parts"
+    policies = Policies(settings.policies)
     return FoundationLayer(
         settings=settings,
         clock=clock,
         monitor=monitor,
-        policies=Policies(settings.policies),
+        policies=policies,
         background_requests=BackgroundRequests(has_threads=settings.background),
         upcalls=Upcalls(),
         shares=shares,
         budget=budget,
         destination_memory=destination_memory,
+        journal_line=SpaceLine(monitor.lock, monitor.monotonic, policies),
+        tmp_line=SpaceLine(monitor.lock, monitor.monotonic, policies),
     )

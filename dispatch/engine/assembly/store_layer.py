@@ -125,6 +125,7 @@ def _environment_of_store(
         duplicates=windows.persistent,
         host_properties=properties,
         on_progress=environment.on_progress,
+        on_space_freed=foundation.journal_line.on_space_freed,
     )
 
 
@@ -138,4 +139,5 @@ def _make_overflow(foundation: FoundationLayer, disk: Disk) -> Overflow:
         random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
         paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
         make_room=foundation.upcalls.make_room,
+        on_space_freed=foundation.tmp_line.on_space_freed,
     )
