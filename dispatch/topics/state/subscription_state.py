@@ -192,7 +192,7 @@ class SubscribedTopicState(NamedDestinationState):
 
     def count_evicted(self, messages: int) -> None:
         """Count messages that one slow subscriber has lost."""
-        self.counts.evicted += messages
+        self.counters.evicted += messages
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state to report for each durable subscription, by name."""
@@ -467,7 +467,7 @@ class SubscriptionState(DestinationState):
     @property
     def is_blank(self) -> bool:
         """Whether it has no consumer, and a new object would be the same as this one. O(lanes)."""
-        own = self.counts
+        own = self.counters
         counts = [own.misses + own.delivered + own.dead_lettered + len(self.selector_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
