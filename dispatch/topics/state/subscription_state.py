@@ -82,6 +82,8 @@ class EvictionRule(ABC):
 class AbstractSubscriptionRegistry(ABC):
     """The SubscriptionRegistry as topics and subscriptions see it. The state lock guards it."""
 
+    subscribers: Subscriptions
+    """The store's part of the subscriptions of all topics."""
     unrecorded: BackingStore[SubscriptionLane, Region]
     """Settles messages for subscriptions without a name."""
     selector_matches: SelectorMatches
@@ -104,17 +106,16 @@ class SubscribedTopicState(NamedDestinationState):
         parts: DestinationStateParts,
         number: int,
         name: str,
-        subscribers: Subscriptions,
         evictor: EvictionRule | None,
         subscription_registry: AbstractSubscriptionRegistry,
     ) -> None:
         """Make the state of a topic without a subscription online.
 
-        subscribers: the store's part of the subscriptions of all topics.
         evictor: the rule for slow subscribers, if the policy has `subscriber_max_messages`.
         """
         super().__init__(parts, number, name)
-        self.subscribers = subscribers
+        # The store's part of the subscriptions of all topics.
+        self.subscribers = subscription_registry.subscribers
         self.evictor = evictor
         self.subscription_registry = subscription_registry
         # Durable subscriptions that are online or have state in RAM, by name.
