@@ -68,7 +68,7 @@ class DeadLetterWriter:
                     lane.backing_store.acknowledge(lane.pending_lane, *run)
                     gone.add(*run)
             finally:
-                lane.destination.counts.dead_lettered += gone.count
+                lane.destination.counters.dead_lettered += gone.count
                 self._removals.forget(lane, gone)
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
@@ -95,7 +95,7 @@ class DeadLetterWriter:
                         self.write(lane, to, stamped)
                     finally:  # even of a batch that failed, non-persistent messages may have left
                         left = sum([not lane.pending_lane.is_pending(message[0]) for message in stamped])
-                        lane.destination.counts.dead_lettered += left
+                        lane.destination.counters.dead_lettered += left
                 journal_end = self._confirmer.journal_end
             self._confirmer.confirm(journal_end)
             yield len(stamped)

@@ -145,4 +145,4 @@ class InactiveDestinations:
 
 def _work(destination: DestinationState) -> tuple[int, int]:
     """Return figures that change with every use. Requires: the lock."""
-    return destination.enqueued, destination.counts.delivered
+    return destination.enqueued, destination.counters.delivered

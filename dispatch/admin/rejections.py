@@ -107,7 +107,7 @@ class Rejections:
                 self._dispatch_area.settle(delivery)
             for delivery in gone_ones:
                 lane.distribution.settled(lane, delivery.sequence, 1)
-            lane.destination.counts.dead_lettered += len(gone_ones)
+            lane.destination.counters.dead_lettered += len(gone_ones)
             for delivery in gone_ones:
                 delivery.consumer.resume_if_credit()
 

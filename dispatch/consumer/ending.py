@@ -123,7 +123,7 @@ class ConsumerEnding:
         destination, selector_group = consumer.destination, consumer.selector_group
         distribution = destination.distribution
         self._dispatch_area.stop_waiting_for_memory(consumer)
-        destination.counts.delivered += consumer.delivered
+        destination.counters.delivered += consumer.delivered
         distribution.leave(consumer)
         self._registry.leave(consumer, held, processed)
         distribution.reoffer_stranded()

@@ -122,7 +122,7 @@ class AssigningDistribution(Distribution):
         self._precedence.leave(consumer)
         common.note_served(consumer)
         common.remove_consumer(consumer)
-        self.queue.counts.misses += assigned.misses
+        self.queue.counters.misses += assigned.misses
         self._message_group_memory.forget(assigned)
         if not common.consumers:
             self._list_registry.end_selector_group(self.queue, common)

@@ -115,9 +115,9 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
     O(consumers), and one walk over the lanes, because a thousand queues are scraped once a second.
     """
     lanes: list[LaneState] = [*filter(None, queue.lanes), *filter(None, queue.non_persistent_lanes)]
-    counts, totals = queue.counts, queue.totals(lanes)
+    counters, totals = queue.counters, queue.totals(lanes)
     in_flight = delayed = 0
-    acknowledged, redelivered, unreadable, expired = counts.earlier[3:7]
+    acknowledged, redelivered, unreadable, expired = counters.earlier[3:7]
     for lane in lanes:
         in_flight += lane.in_flight_messages
         delayed += lane.delayed_messages + lane.dead_letters.count
@@ -126,7 +126,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
         unreadable += lane.unreadable
         expired += lane.expired
     consumers = slow_consumers = 0
-    delivered = counts.delivered
+    delivered = counters.delivered
     for consumer in queue.consumers():
         consumers += 1
         slow_consumers += consumer.activity.is_slow
@@ -143,13 +143,13 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
         totals.enqueued_bytes,
         totals.dequeued_bytes,
         redelivered,
-        counts.dead_lettered,
+        counters.dead_lettered,
         queue.total_misses,
         unreadable,
         expired,
-        counts.dropped,
-        counts.blocked_sends,
-        counts.blocked_seconds,
+        counters.dropped,
+        counters.blocked_sends,
+        counters.blocked_seconds,
         queue.is_paused,
         max(totals.depth - in_flight - delayed, 0),
         in_flight,
@@ -172,16 +172,16 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
                 if (seen := topic.subscription_for_report(name)) is not None:
                     subscriptions[name] = destination_statistics(seen)
     with monitor.lock:
-        counts, (retention_messages, retention_bytes) = topic.counts, topic.retention_depth
+        counters, (retention_messages, retention_bytes) = topic.counters, topic.retention_depth
         return TopicStatistics(
             enqueued=topic.enqueued,
             enqueued_bytes=topic.enqueued_bytes,
-            dropped=counts.dropped,
-            evicted=counts.evicted,
+            dropped=counters.dropped,
+            evicted=counters.evicted,
             retained_messages=retention_messages,
             retained_bytes=retention_bytes,
-            blocked_sends=counts.blocked_sends,
-            blocked_seconds=counts.blocked_seconds,
+            blocked_sends=counters.blocked_sends,
+            blocked_seconds=counters.blocked_seconds,
             consumers=sum(1 for subscription in topic.online for _ in subscription.consumers()),
             subscriptions=subscriptions,
         )

@@ -9,5 +9,5 @@ Read `EagerLoader` in `eager.py` in the order of a load:
 - `install` puts the messages into the list (`installing.py`).
 
 `warmer.py` loads for queues that no consumer reads yet: the HeadQueueCache keeps their first messages.
-docs/internals/dispatch-loading.md explains both.
+docs/internals/dispatch-loading.md explains both; docs/internals/cache.md says who decides what may be in RAM.
 """

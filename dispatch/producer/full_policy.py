@@ -150,7 +150,7 @@ class FullPolicy:
                     )
                     id_prefix = non_persistent.id_prefix
                     sequence = non_persistent.add(timestamp, properties, body)
-            destination.counts.dead_lettered += 1
+            destination.counters.dead_lettered += 1
         return own_id if own_id is not None else f"{id_prefix}{sequence}"
 
     def dropped_id(self, id_prefix: str) -> str:

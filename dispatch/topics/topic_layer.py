@@ -136,7 +136,6 @@ def _make_topics(
         core.destinations.opener,
         maker=TopicMaker(
             destination_state_parts=core.destination_state_parts,
-            subscribers=directory.subscriptions,
             subscription_registry=subscription_registry,
             properties=directory.host_properties,
             removals=core.removals,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ...store.format.destination_table import DestinationTable
 from ...store.format.state_record import TOPIC
-from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriptions
+from ...store.index.subscriptions import SUBSCRIBER_BYTES
 from ...store.state.property_table import PropertyTable
 from ...store.writers.destination_writer import DestinationWriter
 from ..config.policies import Policies
@@ -34,19 +34,16 @@ class TopicMaker:
         self,
         *,
         destination_state_parts: DestinationStateParts,
-        subscribers: Subscriptions,
         subscription_registry: AbstractSubscriptionRegistry,
         properties: PropertyTable,
         removals: Removals,
         policies: Policies,
         keys: KeyMemory,
     ) -> None:
-        """subscribers: the store's part of each subscription.
-        properties: the host properties, among which the retained messages are.
+        """properties: the host properties, among which the retained messages are.
         keys: pays for the places that "latest_per_key" remembers.
         """
         self._destination_state_parts = destination_state_parts
-        self._subscribers = subscribers
         self._subscription_registry = subscription_registry
         self._properties = properties
         self._removals = removals
@@ -63,7 +60,6 @@ class TopicMaker:
             self._destination_state_parts,
             number,
             name,
-            self._subscribers,
             evictor,
             self._subscription_registry,
             self._properties,

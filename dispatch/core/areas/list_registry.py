@@ -98,7 +98,7 @@ class ListRegistry:
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
         key = selector_group.selector.text if selector_group.selector is not None else None
         del destination.selector_groups[key]
-        destination.counts.misses += selector_group.misses
+        destination.counters.misses += selector_group.misses
         if selector_group.is_charged:
             self._consumer_memory.release(selector_group_charge(selector_group.selector))
             if not selector_group.lists:

@@ -88,12 +88,12 @@ class DestinationOpener:
     def restore_counts(self, opened: DestinationState) -> None:
         """Let a queue or topic that was just opened continue its earlier counts."""
         before = len(self._counted)
-        opened.counts.restore(self._counted.take(opened.number))
+        opened.counters.restore(self._counted.take(opened.number))
         self._overhead.release_one(COUNTED_BYTES * (before - len(self._counted)))
 
     def describe(self, closed: DestinationState) -> None:
         """Fill in the object that stands for a closed queue or topic in a report: its counts and inactive time."""
-        closed.counts.restore(self._counted.find(closed.number))
+        closed.counters.restore(self._counted.find(closed.number))
         closed.inactive_seconds = self._policy_applier.inactive_seconds(closed.number, closed.name)
 
     # ------------------------------------------------------------------ closing

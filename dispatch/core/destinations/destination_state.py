@@ -15,7 +15,7 @@ from ....store.message_store import MessageStore
 from ....store.numbering import PRIORITIES
 from ..lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..lanes.persistent_lane_state import PersistentLaneState
-from ..model.counting import COUNTS_OF_ENDED
+from ..model.counting import COUNTERS_OF_ENDED
 from ..model.delivery import AbstractConsumer, Delivery
 from ..model.destination import LANE_STATE_BYTES, CoreDestination, DestinationStateParts, LaneState
 
@@ -69,7 +69,7 @@ class DestinationState(CoreDestination):
         """
         self.lanes = self.non_persistent_lanes = NO_LANES
         self.selector_groups = {}
-        self.counts = COUNTS_OF_ENDED
+        self.counters = COUNTERS_OF_ENDED
 
     def put_lane(self, priority: int, lane: PersistentLaneState) -> None:
         """Set the lane of persistent messages of a priority. Requires: the lock."""
@@ -89,7 +89,7 @@ class DestinationState(CoreDestination):
     @property
     def total_misses(self) -> int:
         """Number of deliveries that had to be loaded first."""
-        return self.counts.misses + sum(selector_group.misses for selector_group in self.all_selector_groups())
+        return self.counters.misses + sum(selector_group.misses for selector_group in self.all_selector_groups())
 
     def close_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""

@@ -1,6 +1,6 @@
 """MemoryRule: the rule by which lists and caches share memory, and by which they keep or give back messages.
 
-A MemoryRule makes the decisions that a store could also make in another way; planning/rules.py has other rules to
+A MemoryRule makes those decisions that a store could also make in another way; planning/rules.py has other rules to
 compare. Watermarks carries out its decisions about lists, and Reclaim those about giving back.
 """
 

@@ -9,4 +9,8 @@
     CoreConsumer       <- AbstractConsumer (delivery.py)
 
 The two kinds of lane are above it, in core/lanes.
+
+An abstract class stands for an owner above that is called from here: AbstractTargetArea for the TargetArea,
+AbstractDistributionChooser for the DistributionChooser, AbstractConsumer for the Consumer. `contracts.py` has Protocols
+for what is below, in store and cache, where no class can inherit from one of dispatch.
 """

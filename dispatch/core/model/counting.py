@@ -1,6 +1,6 @@
 """Counters of destinations: the depth, and the messages that came and left since the directory was opened.
 
-Each lane counts for itself, and DestinationCounts has the rest, with what was counted before the destination was
+Each lane counts for itself, and DestinationCounters has the rest, with what was counted before the destination was
 closed. Counters live as long as the process: of a closed queue, 108 bytes remain in CountedRows.
 """
 
@@ -47,7 +47,7 @@ class EarlierCounts(NamedTuple):
 NOTHING_COUNTED: Final = EarlierCounts()
 
 
-class DestinationCounts:
+class DestinationCounters:
     """What a destination has counted since the directory was opened, without what its open lanes count.
 
     The state lock guards it.
@@ -125,7 +125,7 @@ class DestinationCounts:
         )
 
 
-COUNTS_OF_ENDED: Final = DestinationCounts()
+COUNTERS_OF_ENDED: Final = DestinationCounters()
 """The counts of all destinations that are closed or deleted. Nobody reads them, so one object takes them all.
 
 A send that still waits there counts its wait.

@@ -40,7 +40,7 @@ from ..lists.pager import READ_AGAIN
 from ..monitor import Monitor
 from .abstract_target_area import AbstractTargetArea
 from .contracts import LaneCache, LanePendingCache, PersistentStore, ReturnCounts
-from .counting import DestinationCounts, DestinationTotals, EarlierCounts
+from .counting import DestinationCounters, DestinationTotals, EarlierCounts
 from .delivery import AbstractConsumer, Delivery, DeliveryLane, counted_runs
 from .distribution_roles import (
     AbstractDistributionChooser,
@@ -503,7 +503,7 @@ class LaneState(DeliveryLane):
     def count_as_dead_letters(self, messages: int) -> None:
         """Count as dead letters so many messages that were counted as acknowledged."""
         self.acknowledged -= messages
-        self.destination.counts.dead_lettered += messages
+        self.destination.counters.dead_lettered += messages
 
     @property
     def expiry_lane_state(self) -> LaneState:
@@ -650,7 +650,7 @@ class CoreDestination(LimitedDestination):
         "parts",
         "monitor",
         "number",
-        "counts",
+        "counters",
         "limits",
         "has_message_groups",
         "is_paused",
@@ -677,7 +677,7 @@ class CoreDestination(LimitedDestination):
         # Each arrival that may wake a consumer reads it.
         self.monitor = parts.monitor
         self.number = number
-        self.counts = DestinationCounts()
+        self.counters = DestinationCounters()
         # The limits that the policy of a queue or topic sets. A subscription has those of its topic. None: no limits.
         self.limits: DestinationLimits | None = None
         # Whether a message with a group was ever sent here.
@@ -762,43 +762,43 @@ class CoreDestination(LimitedDestination):
 
     def count_dropped(self, messages: int) -> None:
         """Count messages that the policy gave up for want of room."""
-        self.counts.dropped += messages
+        self.counters.dropped += messages
 
     def count_blocked_send(self) -> None:
         """Count a send that begins to wait for room."""
-        self.counts.blocked_sends += 1
+        self.counters.blocked_sends += 1
 
     def count_blocked_seconds(self, seconds: float) -> None:
         """Count the time for which a send has waited for room, when its wait ends."""
-        self.counts.blocked_seconds += seconds
+        self.counters.blocked_seconds += seconds
 
     @property
     def counts_to_keep(self) -> EarlierCounts:
         """The counts since the directory was opened. O(lanes). Requires: nobody takes from the destination."""
         lanes = list(self.all_lanes())
-        return self.counts.to_keep(lanes, self.totals(lanes))
+        return self.counters.to_keep(lanes, self.totals(lanes))
 
     def totals(self, lanes: Sequence[DeliveryLane]) -> DestinationTotals:
         """Return the depth, and what came and left, from one walk over the lanes. Requires: the lock.
 
         lanes: all lanes of the destination, in any order.
         """
-        return self.counts.totals(lanes)
+        return self.counters.totals(lanes)
 
     @property
     def enqueued(self) -> int:
         """Number of messages that came since the directory was opened."""
-        return self.counts.earlier.enqueued + sum(lane.enqueued for lane in self.all_lanes())
+        return self.counters.earlier.enqueued + sum(lane.enqueued for lane in self.all_lanes())
 
     @property
     def enqueued_bytes(self) -> int:
         """Bytes of the bodies and headers of messages that came since the directory was opened."""
-        return self.counts.earlier.enqueued_bytes + sum(lane.enqueued_bytes for lane in self.all_lanes())
+        return self.counters.earlier.enqueued_bytes + sum(lane.enqueued_bytes for lane in self.all_lanes())
 
     @property
     def dequeued_bytes(self) -> int:
         """Bytes of the bodies and headers of messages that left since the directory was opened, for any reason."""
-        return self.counts.earlier.dequeued_bytes + sum(lane.dequeued_bytes for lane in self.all_lanes())
+        return self.counters.earlier.dequeued_bytes + sum(lane.dequeued_bytes for lane in self.all_lanes())
 
     @property
     def depth(self) -> int:

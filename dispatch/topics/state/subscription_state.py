@@ -82,6 +82,8 @@ class EvictionRule(ABC):
 class AbstractSubscriptionRegistry(ABC):
     """The SubscriptionRegistry as topics and subscriptions see it. The state lock guards it."""
 
+    subscribers: Subscriptions
+    """The store's part of the subscriptions of all topics."""
     unrecorded: BackingStore[SubscriptionLane, Region]
     """Settles messages for subscriptions without a name."""
     selector_matches: SelectorMatches
@@ -104,17 +106,16 @@ class SubscribedTopicState(NamedDestinationState):
         parts: DestinationStateParts,
         number: int,
         name: str,
-        subscribers: Subscriptions,
         evictor: EvictionRule | None,
         subscription_registry: AbstractSubscriptionRegistry,
     ) -> None:
         """Make the state of a topic without a subscription online.
 
-        subscribers: the store's part of the subscriptions of all topics.
         evictor: the rule for slow subscribers, if the policy has `subscriber_max_messages`.
         """
         super().__init__(parts, number, name)
-        self.subscribers = subscribers
+        # The store's part of the subscriptions of all topics.
+        self.subscribers = subscription_registry.subscribers
         self.evictor = evictor
         self.subscription_registry = subscription_registry
         # Durable subscriptions that are online or have state in RAM, by name.
@@ -192,7 +193,7 @@ class SubscribedTopicState(NamedDestinationState):
 
     def count_evicted(self, messages: int) -> None:
         """Count messages that one slow subscriber has lost."""
-        self.counts.evicted += messages
+        self.counters.evicted += messages
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state to report for each durable subscription, by name."""
@@ -467,7 +468,7 @@ class SubscriptionState(DestinationState):
     @property
     def is_blank(self) -> bool:
         """Whether it has no consumer, and a new object would be the same as this one. O(lanes)."""
-        own = self.counts
+        own = self.counters
         counts = [own.misses + own.delivered + own.dead_lettered + len(self.selector_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)

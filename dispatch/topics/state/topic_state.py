@@ -12,7 +12,7 @@ from ....store.format.state_record import TOPIC
 from ....store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
 from ....store.index.destination_lane import DestinationLane
 from ....store.index.subscription_table import CURSOR_BYTES
-from ....store.index.subscriptions import Subscriber, Subscriptions
+from ....store.index.subscriptions import Subscriber
 from ....store.index.topic_lane import TopicLane
 from ....store.message_store import MessageStore
 from ....store.state.property_table import PropertyTable
@@ -51,17 +51,16 @@ class TopicState(SubscribedTopicState):
         parts: DestinationStateParts,
         number: int,
         name: str,
-        subscribers: Subscriptions,
         evictor: EvictionRule | None,
         subscription_registry: AbstractSubscriptionRegistry,
         properties: PropertyTable,
     ) -> None:
         """Make the state of a topic without messages.
 
-        subscribers, evictor, subscription_registry: as in SubscribedTopicState.
+        evictor, subscription_registry: as in SubscribedTopicState.
         properties: the host properties, among which the retained messages are.
         """
-        super().__init__(parts, number, name, subscribers, evictor, subscription_registry)
+        super().__init__(parts, number, name, evictor, subscription_registry)
         self.properties = properties
         # By priority, if non-persistent messages were sent in it.
         self.fan_outs: dict[int, FanOut] = {}

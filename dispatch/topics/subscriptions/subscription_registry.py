@@ -52,7 +52,7 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
         unrecorded: settles messages whose acks are in no record.
         """
         self._monitor = monitor
-        self._subscribers = subscribers
+        self.subscribers = subscribers
         self._writer = writer
         self._removals = removals
         self._timed = timed
@@ -65,19 +65,19 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
 
     def topics_at_open(self) -> set[int]:
         """Return the numbers of topics that have a subscription after an open of the store. Requires: the lock."""
-        return {facts.topic for facts in self._subscribers.encoded()}
+        return {facts.topic for facts in self.subscribers.encoded()}
 
     def restore(self, topics: Mapping[int, TopicState]) -> None:
         """Begin to examine messages for the subscriptions with a selector that opening the store found.
 
         topics: all topics with a subscription, by number. Requires: the lock.
         """
-        for facts in self._subscribers.encoded():
+        for facts in self.subscribers.encoded():
             if facts.selector is not None:
                 self._restore(topics[facts.topic], facts.number, facts.selector)
 
     def _restore(self, topic: TopicState, subscription_number: int, text: str) -> None:
-        subscriber = self._subscribers.open_numbered(subscription_number)
+        subscriber = self.subscribers.open_numbered(subscription_number)
         assert subscriber is not None
         try:
             self.begin(SubscriptionState(topic, subscriber, compile_selector(text)))
@@ -130,7 +130,7 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
         if subscription.subscriber.facts.name in subscription.topic.kept:
             return
         subscription.discard_cached_lanes()
-        self._subscribers.shrink_to_row(subscription.number)
+        self.subscribers.shrink_to_row(subscription.number)
 
     def move(self, subscription: SubscriptionState) -> None:
         """Forget the persistent lanes of a subscription, because its cursor has moved.
@@ -178,7 +178,7 @@ class SubscriptionRegistry(AbstractSubscriptionRegistry):
 
         kept: the numbers that dispatch knows. Requires: the lock.
         """
-        known = self._subscribers.by_number
+        known = self.subscribers.by_number
         return [known[number] for number in numbers if number in known and number not in kept]
 
     def forget_later(self, memory: MessageMemory, unread: list[Subscriber]) -> None:
