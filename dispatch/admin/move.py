@@ -14,13 +14,7 @@ from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import MessageTimes, has_times, with_times
-<<<<<<< HEAD
-||||||| 2ec84dd2
-from ...store.message_store import MessageStore
-=======
-from ...store.message_store import MessageStore
 from ...store.numbering import NOTHING_TO_SYNC
->>>>>>> d6
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation

@@ -13,13 +13,7 @@ from functools import partial
 from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError, StoreFull
 from ...store.maintenance.cleanup import Cleanup
-<<<<<<< HEAD
-||||||| 2ec84dd2
-from ...store.message_store import MessageStore
-=======
-from ...store.message_store import MessageStore
 from ...store.numbering import NOTHING_TO_SYNC
->>>>>>> d6
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.model.delivery import Delivery, HeldCheck, is_in_flight, is_late
@@ -107,19 +101,9 @@ class Settlements:
         It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
         StoreFull: the disk has no space for the first run, and nothing is settled.
         """
-<<<<<<< HEAD
         dispatch_area, checkpointer = self._dispatch_area, self._checkpointer
-        begin = journal_end = 0
-        while begin < len(ordered) and (not begin or not checkpointer.is_index_crowded):
-||||||| 2ec84dd2
-        dispatch_area, message_store = self._dispatch_area, self._message_store
-        begin = journal_end = 0
-        while begin < len(ordered) and (not begin or not message_store.is_index_crowded):
-=======
-        dispatch_area, message_store = self._dispatch_area, self._message_store
         begin, journal_end = 0, NOTHING_TO_SYNC
-        while begin < len(ordered) and (not begin or not message_store.is_index_crowded):
->>>>>>> d6
+        while begin < len(ordered) and (not begin or not checkpointer.is_index_crowded):
             first = ordered[begin]
             end = begin + 1
             sequence = first.sequence

@@ -6,16 +6,8 @@ after it. Each such call is a method here, and says why the owner above can't be
 method, or the whole object where several are needed, to the constructor of the owner below.
 
 Some calls go upwards without this object. `ExplainFunctions` is handed in from outside the engine. `BackgroundRequests`
-<<<<<<< HEAD
-reach the background threads. Factories are handed to owners that make consumers, lists and lanes later. Listeners, such
-as those of `JournalSyncer.tell_of_syncs` and `Cleanup.on_space`, are set once the owner above exists.
-||||||| 2ec84dd2
-reach the background threads. Factories are handed to owners that make consumers, lists and lanes later. Listeners, such
-as those of `Journal.tell_of_syncs` and `Cleanup.on_space`, are set once the owner above exists.
-=======
 reach the background threads. Factories are handed to owners that make consumers, lists and lanes later.
-`Journal.tell_of_syncs` sets a listener, because the Publisher, which listens, is made with the journal.
->>>>>>> d6
+`JournalSyncer.tell_of_syncs` sets a listener, because the Publisher, which listens, is made with the journal.
 """
 
 from __future__ import annotations

@@ -30,14 +30,8 @@ from ...store.format.identity import Identity
 from ...store.format.message_properties import encode_properties
 from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
-<<<<<<< HEAD
 from ...store.journal.fullness import Fullness
-||||||| 2ec84dd2
-from ...store.message_store import MessageStore
-=======
-from ...store.message_store import MessageStore
 from ...store.numbering import NOTHING_TO_SYNC
->>>>>>> d6
 from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet

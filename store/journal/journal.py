@@ -173,33 +173,9 @@ class Journal:
         self._word = next_log_sequence << WORD_SHIFT | MAGIC
         self._start_data_log(data_log, self.files.create_first(data_log))
 
-<<<<<<< HEAD
     def gather_messages(self) -> None:
         """Gather single messages from now on, because each of them waits for a sync before it is confirmed."""
         self._gathers = True
-||||||| 2ec84dd2
-    def tell_of_syncs(self, listener: SyncListener) -> None:
-        """Call the listener in each `sync` from now on. There is at most one.
-
-        With sync "always" the listener publishes the messages that the sync has made durable, so no caller has to take
-        the lock again for that. A listener means that every message waits for a sync. Messages that wait for the same
-        sync may then be gathered and written together.
-        """
-        assert self._sync_listener is _nothing
-        self._sync_listener = listener
-=======
-    def tell_of_syncs(self, listener: SyncListener) -> None:
-        """Call the listener in each `sync` from now on. There is at most one.
-
-        The constructor can't take it, because whoever publishes messages is made with the journal.
-
-        With sync "always" the listener publishes the messages that the sync has made durable, so no caller has to take
-        the lock again for that. A listener means that every message waits for a sync. Messages that wait for the same
-        sync may then be gathered and written together.
-        """
-        assert self._sync_listener is _nothing
-        self._sync_listener = listener
->>>>>>> d6
         if self._file is not None:
             self._choose_writes(self._file)
 

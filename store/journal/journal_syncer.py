@@ -56,6 +56,8 @@ class JournalSyncer:
     def tell_of_syncs(self, listener: SyncListener) -> None:
         """Call the listener in each `sync` from now on. There is at most one.
 
+        The constructor can't take it, because whoever publishes messages is made with the journal.
+
         With sync "always" the listener publishes the messages that the sync has made durable, so no caller has to take
         the lock again for that. A listener means that every message waits for a sync. Messages that wait for the same
         sync may then be gathered and written together.

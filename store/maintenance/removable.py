@@ -44,19 +44,9 @@ def decision_lines(
 ) -> list[str]:
     """Return how the decision of `removable` is made, one line for each step.
 
-<<<<<<< HEAD
-    The lines have the wording of the trace that KahaDB writes at a checkpoint (in ActiveMQ's MessageDatabase). So an
-    operator can read them by the guides there are for KahaDB, and compare the two stores. "gc candidates" are the data
-    logs that may still be removed, and "first tx" is the oldest transaction without an outcome.
-||||||| 1d58a32d
-    The lines have the wording of the trace that ActiveMQ's KahaDB writes (`MessageDatabase.checkpointUpdate`). So an
-    operator can read them by the guides there are for KahaDB, and compare the two stores. "gc candidates" are the data
-    logs that may still be removed, and "first tx" is the oldest transaction without an outcome.
-=======
-    The lines have the wording of the trace of ActiveMQ's MessageDatabase, a class of KahaDB. So an operator can read them
-    by the guides there are for KahaDB, and compare the two stores. "gc candidates" are the data logs that may still be
-    removed, and "first tx" is the oldest transaction without an outcome.
->>>>>>> s6
+    The lines have the wording of the trace of ActiveMQ's MessageDatabase, a class of KahaDB. So an operator can read
+    them by the guides there are for KahaDB, and compare the two stores. "gc candidates" are the data logs that may
+    still be removed, and "first tx" is the oldest transaction without an outcome.
 
     last_update: position up to which the index is on disk. first_transaction: position of the first one without an
         outcome. destinations: the data logs that hold a pending message of each, by name ("0:orders").
