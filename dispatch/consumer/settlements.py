@@ -87,10 +87,11 @@ class Settlements:
                 continue  # nothing of the rest is settled. A delivery that has gone back meanwhile is refused
             confirmer.confirm(journal_end)
 
-    def ack_up_to(self, consumer: CoreConsumer, delivery: Delivery, confirmer: Confirmer) -> None:
+    def ack_up_to(self, consumer: CoreConsumer, delivery: object, confirmer: Confirmer) -> None:
         """Acknowledge a delivery and all that its consumer took before it and still holds. O(in flight)."""
         with self._monitor.lock:
             self.check_held(consumer, (delivery,))
+            assert isinstance(delivery, Delivery)
             number = delivery.number
             held = tuple(other for other in held_by(consumer) if other.number <= number)
         self.ack(consumer, held, confirmer, up_to=delivery)
