@@ -1,7 +1,7 @@
 """The engine of one open directory: it has the parts made layer by layer, and opens and closes them in order.
 
-There are three locks, always taken in this order: checkpoint lock (DirectoryStore), sync lock (Journal), state lock
-(Monitor). Callbacks of users are called under none of them.
+There are three locks (StoreLocks), always taken in this order: checkpoint lock, sync lock, state lock. Callbacks of
+users are called under none of them.
 """
 
 from __future__ import annotations
