@@ -241,7 +241,7 @@ class DirectoryStore:
             self.branches,
             environment.archive,
             self.locks,
-            replay_position=lambda: self.checkpointer.replay_position,
+            checkpointer=self.checkpointer,
             retention_reasons=self.data_log_retention.reasons,
             leases=self.data_log_retention.leases,
             on_space_freed=environment.on_space_freed,
@@ -255,6 +255,7 @@ class DirectoryStore:
             account=environment.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
             sealed=remover.sealed,
+            would_remove=remover.would_remove,
             target=self._options.relocation_target,
             now=now,
         )

@@ -264,7 +264,7 @@ STORE_BUGS = (
     Bug(
         "a data log from which the next open replays is deleted",
         "DataLogRemover._replayed_data_log",
-        "min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)",
+        "min(self._journal.data_log, self._checkpointer.replay_position >> OFFSET_BITS)",
         "self._journal.data_log",
         "tests/store/test_message_store.py::test_data_log_from_which_recovery_would_replay_is_never_deleted",
     ),
