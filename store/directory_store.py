@@ -283,7 +283,7 @@ class DirectoryStore:
 
         Requires: no other thread uses the store.
         """
-        self.journal.sizes.update(recovered.sizes)
+        self.journal.add_older(recovered.sizes)
         epoch = recovered.epoch + 1
         # The marker comes before the first record of the epoch, so that no crash lets an open use the epoch again.
         write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, recovered.end, is_clean=False))
