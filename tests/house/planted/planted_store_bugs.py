@@ -92,8 +92,9 @@ STORE_BUGS = (
     Bug(
         "an ack names one message less than it settles",
         "Journal.append_ack",
-        "encode_ack(self._salt, self._word, self._stamp, priority, destination_number, first, count)",
-        "encode_ack(self._salt, self._word, self._stamp, priority, destination_number, first, max(count - 1, 1))",
+        "encode_ack(self._salt, self._sequence_word, self._stamp, priority, destination_number, first, count)",
+        "encode_ack(self._salt, self._sequence_word, self._stamp, priority, destination_number, first, "
+        "max(count - 1, 1))",
         CRASHES,
     ),
     Bug(
