@@ -241,7 +241,7 @@ class DirectoryStore:
             self.branches,
             environment.archive,
             self.locks,
-            replay_position=lambda: self.checkpointer.replay_position,
+            checkpointer=self.checkpointer,
             retention_reasons=self.data_log_retention.reasons,
             leases=self.data_log_retention.leases,
             on_space_freed=environment.on_space_freed,
@@ -255,6 +255,7 @@ class DirectoryStore:
             account=environment.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
             sealed=remover.sealed,
+            would_remove=remover.would_remove,
             target=self._options.relocation_target,
             now=now,
         )
@@ -282,7 +283,7 @@ class DirectoryStore:
 
         Requires: no other thread uses the store.
         """
-        self.journal.sizes.update(recovered.sizes)
+        self.journal.add_older(recovered.sizes)
         epoch = recovered.epoch + 1
         # The marker comes before the first record of the epoch, so that no crash lets an open use the epoch again.
         write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, recovered.end, is_clean=False))

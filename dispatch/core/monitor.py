@@ -31,8 +31,8 @@ calls, they do inline, because the calls would cost more than the rest of the se
   waited for it, and gives up the interpreter for a moment afterwards: docs/decisions/0025-lock-convoys.md. A take only
   counts, because the ack that follows it gives the interpreter up.
 
-`JournalSyncer.sync` enters the lock by a `bare_lock` of its own, twice, after it has asked once whether this thread
-holds it.
+`JournalSyncer` enters the lock by a `bare_lock` of its own, in `sync`, `begin_sync` and `try_end_sync`. Each of the
+three asks once, before its first entry, whether this thread holds the lock.
 """
 
 from __future__ import annotations

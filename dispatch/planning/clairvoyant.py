@@ -64,7 +64,10 @@ class PlayedRuns:
         return self._runs[start:stop]
 
     def remove(self, first: int, end: int) -> None:
-        """Remove the messages from `first` to before `end`. Amortized O(log runs) at the front."""
+        """Remove the messages from `first` to before `end`.
+
+        At the front this is amortized O(log runs), unless `end` is inside a run: a split moves the runs behind it.
+        """
         start = self._split(first)
         stop = self._split(end)
         if start > self._begin:

@@ -50,7 +50,7 @@ class OwnedLock(_RLock):
     Only the entry is Python code. Hot paths can't afford this entry, and use `bare`.
     """
 
-    __slots__ = ("_wait", "on_late", "on_broken", "failure", "_resting")
+    __slots__ = ("_wait", "on_late", "on_broken", "failure", "_waiters")
 
     def __init__(self, wait: Callable[[threading.Lock, float], bool] | None = None) -> None:
         """Make a lock that nobody holds.
@@ -64,8 +64,8 @@ class OwnedLock(_RLock):
         self.on_broken: list[Callable[[StoreFailed], None]] = []
         # Why no thread is admitted any more; None: the lock is not broken. To raise it, call its `again`.
         self.failure: StoreFailed | None = None
-        # The waiters of threads that have released this lock until something happens; see `rest`.
-        self._resting: dict[threading.Lock, None] = {}
+        # The waiters of threads that have released this lock until something happens; see `release_until`.
+        self._waiters: dict[threading.Lock, None] = {}
         _all[ref(self, _all.pop)] = None
 
     def __enter__(self) -> bool:
@@ -124,7 +124,7 @@ class OwnedLock(_RLock):
         while self.on_broken:  # if a callback is interrupted, a section further out calls it again
             self.on_broken[0](self.failure)
             del self.on_broken[0]
-        for waiter in tuple(self._resting):
+        for waiter in tuple(self._waiters):
             _let_pass(waiter)
 
     def break_between(self, error: BaseException) -> None:
@@ -138,7 +138,7 @@ class OwnedLock(_RLock):
         finally:
             self.release()
 
-    def rest(self, waiter: threading.Lock, seconds: float) -> bool:
+    def release_until(self, waiter: threading.Lock, seconds: float) -> bool:
         """Release the lock until the waiter is released; return whether that came in time.
 
         seconds: the longest wait; -1: there is no limit. Whatever interrupts the wait, this thread holds the lock again
@@ -147,7 +147,7 @@ class OwnedLock(_RLock):
         mine = (1, threading.get_ident())
         is_in_time = False
         try:
-            self._resting[waiter] = None
+            self._waiters[waiter] = None
             self._release_save()
             is_in_time = self._wait(waiter, seconds)
         except BaseException:
@@ -157,7 +157,7 @@ class OwnedLock(_RLock):
         else:
             self._acquire_restore(mine)
         finally:
-            self._resting.pop(waiter, None)
+            self._waiters.pop(waiter, None)
         if self.failure is not None:
             raise self.failure.again()
         return is_in_time
@@ -191,7 +191,8 @@ class OwnedCondition:
             if self._waiting is _NOBODY:
                 self._waiting = {}
             self._waiting[waiter] = None
-            is_in_time = self._lock.rest(waiter, -1.0 if seconds is None else min(max(seconds, 0.0), WAIT_SECONDS_MAX))
+            longest = -1.0 if seconds is None else min(max(seconds, 0.0), WAIT_SECONDS_MAX)
+            is_in_time = self._lock.release_until(waiter, longest)
         except BaseException:
             if waiter not in self._waiting:
                 self.notify()  # pass the notification on to a thread that was not interrupted

@@ -9,14 +9,13 @@ BlockLane is here too, because lane and cache call each other.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cachetools import FIFOCache
-
 from ..environment.account import Account
 from ..format.times import TIMES_BLOCKS, BlockTimes
-from ..numbering import BLOCK_SHIFT, DELAYED, UNLIMITED
+from ..numbering import BLOCK_SHIFT, DELAYED
 from ..structures.sequence_set import SequenceSet
 from .block import BLOCK_CHARGE_BYTES, RELOCATED_BLOCKS, Block, BlockDamaged
 from .checkpoint_need import CheckpointNeed
@@ -138,7 +137,7 @@ class BlockCache:
         self._fingerprint_blocks = 0
         self._packed_bytes = 0
         # Blocks that equal their rows. The block whose read or checkpoint was longest ago comes first.
-        self._clean: FIFOCache[tuple[int, int], Block] = FIFOCache(maxsize=UNLIMITED)
+        self._clean: OrderedDict[tuple[int, int], Block] = OrderedDict()
 
     @property
     def is_crowded(self) -> bool:
@@ -180,7 +179,7 @@ class BlockCache:
 
     def _make_room(self, blocks: int) -> None:
         while self._charged_blocks + blocks > self._capacity_blocks and self._clean:
-            (number, _), old = self._clean.popitem()
+            (number, _), old = self._clean.popitem(last=False)
             self._drop(self.lane(number), old)
 
     def _charge(self, blocks: int) -> None:

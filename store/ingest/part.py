@@ -166,10 +166,10 @@ class PartsWriter:
         if number is None:
             number = self._destinations[destination] = len(self._destinations) + 1
             payload = encode_destination(Destination(number, QUEUE, destination))
-            self._append(encode(self._salt, self._word, _EPOCH, 0, DESTINATION, 0, 1, payload))
+            self._append(encode(self._salt, self._sequence_word, _EPOCH, 0, DESTINATION, 0, 1, payload))
         data = encode_slice(
             self._salt,
-            self._word,
+            self._sequence_word,
             _EPOCH,
             0,
             priority,
@@ -183,7 +183,7 @@ class PartsWriter:
         self._messages += len(gathered.contents)
 
     @property
-    def _word(self) -> int:
+    def _sequence_word(self) -> int:
         return len(self._offsets) << WORD_SHIFT | MAGIC
 
     def _append(self, data: bytes) -> None:
@@ -204,7 +204,7 @@ class PartsWriter:
         if self._file is None:
             return
         payload = directory_payload(self._offsets, self._offset)
-        self._append(encode(self._salt, self._word, _EPOCH, 0, DIRECTORY, 0, 0, payload))
+        self._append(encode(self._salt, self._sequence_word, _EPOCH, 0, DIRECTORY, 0, 0, payload))
         self._file.sync()
         self._file.close()
         self._file = None

@@ -11,7 +11,7 @@ The thread that appends also writes, under the state lock.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from ..disk.disk import (
@@ -140,7 +140,7 @@ class Journal:
         # The salt of the newest data log, with which the checksum of each of its records begins.
         self._salt = 0
         # The log sequence of the next record and the magic number, as they stand in its header.
-        self._word = MAGIC
+        self._sequence_word = MAGIC
         # Where each record of the newest data log begins.
         self._offsets = array("I")
         # Each record carries it, so that no remains of an earlier write are taken for records. It grows with each open,
@@ -158,10 +158,17 @@ class Journal:
         self.attested_end = 0
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}
+        # All of `sizes` added up, because at the store's limit every append asks for the bytes of the journal.
+        self._older_bytes = 0
         # Why nothing is written any more; None: the journal has not failed. To raise it, call its `again`.
         self.failure: StoreFailed | None = None
 
     # ------------------------------------------------------------------ opening
+
+    def add_older(self, sizes: Mapping[int, int]) -> None:
+        """Add the data logs of earlier processes, with the bytes of each. Requires: `start` has not been called."""
+        self.sizes.update(sizes)
+        self._older_bytes += sum(sizes.values())
 
     def start(self, data_log: int, next_log_sequence: int, epoch: int) -> None:
         """Begin a new data log with that id; its first record has that log sequence.
@@ -170,7 +177,7 @@ class Journal:
         """
         self.epoch = epoch
         self._restamp()
-        self._word = next_log_sequence << WORD_SHIFT | MAGIC
+        self._sequence_word = next_log_sequence << WORD_SHIFT | MAGIC
         self._start_data_log(data_log, self.files.create_first(data_log))
 
     def gather_messages(self) -> None:
@@ -187,7 +194,7 @@ class Journal:
     @property
     def next_log_sequence(self) -> int:
         """Log sequence of the next record. Requires: the lock."""
-        return self._word >> WORD_SHIFT
+        return self._sequence_word >> WORD_SHIFT
 
     def reader(self, data_log: int) -> tuple[File, int]:
         """Return an open file of a data log and its salt, as OpenDataLogs.reader does. Requires: the lock.
@@ -224,7 +231,7 @@ class Journal:
         offset = self.offset
         data = encode_one(
             self._salt,
-            self._word,
+            self._sequence_word,
             self._stamp,
             flags,
             destination_number,
@@ -240,7 +247,7 @@ class Journal:
                 self._write(body)
         except OSError as error:
             self._refuse(error, size)
-        self._word += _NEXT_RECORD
+        self._sequence_word += _NEXT_RECORD
         self._offsets.append(offset)
         self.offset = offset + size
         return offset
@@ -272,7 +279,7 @@ class Journal:
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=flags)
-        head = self._salt, self._word, self.epoch, self.durable_end
+        head = self._salt, self._sequence_word, self.epoch, self.durable_end
         data = encode_slice(*head, flags, destination_number, sequence, timestamp, contents, lengths)
         return self._append(data), lengths
 
@@ -283,12 +290,12 @@ class Journal:
         if self.offset + ACK_BYTES > self._unchecked_end:
             self._make_space(ACK_BYTES, ACK)
         offset = self.offset
-        data = encode_ack(self._salt, self._word, self._stamp, priority, destination_number, first, count)
+        data = encode_ack(self._salt, self._sequence_word, self._stamp, priority, destination_number, first, count)
         try:  # _append, written inline
             self._write(data)
         except OSError as error:
             self._refuse(error, ACK_BYTES)
-        self._word += _NEXT_RECORD
+        self._sequence_word += _NEXT_RECORD
         self._offsets.append(offset)
         self.offset = offset + ACK_BYTES
 
@@ -301,7 +308,7 @@ class Journal:
         with self.all_or_broken:
             if self.offset + size > self._unchecked_end:
                 self._make_space(size, SETTLING if settles else kind)
-            record = encode(self._salt, self._word, self.epoch, self.durable_end, kind, flags, count, payload)
+            record = encode(self._salt, self._sequence_word, self.epoch, self.durable_end, kind, flags, count, payload)
             offset = self._append(record)
         self.attested_end = self.durable_end
         return offset
@@ -392,7 +399,7 @@ class Journal:
             self._write(data)
         except OSError as error:
             self._refuse(error, len(data))
-        self._word += _NEXT_RECORD
+        self._sequence_word += _NEXT_RECORD
         self._offsets.append(offset)
         self.offset = offset + len(data)
         return offset
@@ -539,6 +546,7 @@ class Journal:
             self.files.abandon(next_id, new.file)
             raise
         self.sizes[old_id] = self.offset
+        self._older_bytes += self.offset
         self._sealed_bytes += self.offset
         try:
             try:
@@ -563,7 +571,7 @@ class Journal:
         old, old_end = self._file, self.offset
         assert old is not None
         payload = directory_payload(self._offsets, old_end)
-        seal = encode(self._salt, self._word, self.epoch, self.durable_end, DIRECTORY, 0, 0, payload)
+        seal = encode(self._salt, self._sequence_word, self.epoch, self.durable_end, DIRECTORY, 0, 0, payload)
         try:
             self._write(seal)
             old.truncate(old_end + len(seal))
@@ -572,7 +580,7 @@ class Journal:
                 self._refuse(error, len(seal))
             self._end_unsealed(old)
             return
-        self._word += _NEXT_RECORD
+        self._sequence_word += _NEXT_RECORD
         self.offset = old_end + len(seal)
         self._unchecked_end = _REFUSE_ALL
 
@@ -588,11 +596,11 @@ class Journal:
 
     def _start_data_log(self, data_log: int, new: NewDataLog) -> None:
         file, salt = new.file, self._random_salt()
-        header = DataLogHeader(salt, self._store_id, data_log, self.epoch, self._word >> WORD_SHIFT, self._clock_ms())
+        header = DataLogHeader(salt, self._store_id, data_log, self.epoch, self.next_log_sequence, self._clock_ms())
         self.data_log = data_log
         self.sizes[data_log] = 0
         kind, count, payload = self._begin_data_log(data_log)
-        first = encode(salt, self._word, self.epoch, self.durable_end, kind, 0, count, payload)
+        first = encode(salt, self._sequence_word, self.epoch, self.durable_end, kind, 0, count, payload)
         try:
             file.append(encode_header(header) + first)
         except OSError:
@@ -602,7 +610,7 @@ class Journal:
         self._file = file
         self._choose_writes(file)
         self._salt, self._offsets = salt, array("I", (DATA_LOG_HEADER_BYTES,))
-        self._word += _NEXT_RECORD
+        self._sequence_word += _NEXT_RECORD
         self.offset = DATA_LOG_HEADER_BYTES + len(first)
         self.open_data_logs.begin(data_log, file, salt)
         self.fullness.begin_data_log(new.capacity, self.offset, is_makeshift=new.is_makeshift)
@@ -633,8 +641,8 @@ class Journal:
 
     @property
     def journal_bytes(self) -> int:
-        """Bytes of all data logs up to the end of the newest record. Requires: the lock."""
-        return sum(self.sizes.values()) + self.offset
+        """Bytes of all data logs up to the end of the newest record. Requires: the lock. O(1)."""
+        return self._older_bytes + self.offset
 
     @property
     def appended_bytes(self) -> int:
@@ -644,7 +652,7 @@ class Journal:
     def forget(self, data_logs: list[int]) -> list[File]:
         """Forget data logs that are gone; return files to let go of without the lock. Requires: the lock."""
         for data_log in data_logs:
-            self.sizes.pop(data_log, None)
+            self._older_bytes -= self.sizes.pop(data_log, 0)
         return self.open_data_logs.forget(data_logs)
 
     def close(self) -> None:
@@ -656,3 +664,7 @@ class Journal:
         self._unchecked_end = _REFUSE_ALL
         self.open_data_logs.close()
         self.files.close()
+
+    def _check(self) -> None:
+        assert self._older_bytes == sum(self.sizes.values())
+        assert not self.sizes.get(self.data_log), "the bytes of the newest data log are `offset`"

@@ -59,17 +59,16 @@ class JournalSyncer:
         The constructor can't take it, because whoever publishes messages is made with the journal.
 
         With sync "always" the listener publishes the messages that the sync has made durable, so no caller has to take
-        the lock again for that. A listener means that every message waits for a sync. Messages that wait for the same
-        sync may then be gathered and written together.
+        the lock again for that.
         """
         assert self._listener is _nothing
         self._listener = listener
-        self._journal.gather_messages()
 
     def sync(self, end: int | None = None) -> bool:
         """Return once everything before `end` (None: before now) is on the device. Requires: no state lock.
 
-        True: this call made a sync, and the SyncListener was called. False: others have synced so far already.
+        True: this call made a sync, or ended one that `begin_sync` had begun, and the SyncListener was called. False:
+        others have synced so far already.
 
         One caller syncs for all that have appended before. The others find the sync done.
         """

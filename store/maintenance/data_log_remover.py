@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..checkpoint.checkpointer import Checkpointer
 from ..disk.layout import DATA_LOG_ID_MAX
 from ..environment.late_log import LateLogger
 from ..environment.locks import StoreLocks, require_outside
@@ -82,13 +83,13 @@ class DataLogRemover:
         archive: Archive | None,
         locks: StoreLocks,
         *,
-        replay_position: Callable[[], int],
+        checkpointer: Checkpointer,
         retention_reasons: Callable[[], RetentionReasons],
         leases: Callable[[], Sequence[Lease]] = tuple,
         on_space_freed: Callable[[], None],
     ) -> None:
         """archive: keeps removed data logs; None: they are deleted.
-        replay_position: returns where the next open begins to replay.
+        checkpointer: knows where the next open begins to replay.
         leases: returns the leases that keep data logs now.
         on_space_freed: called under the state lock when data logs are gone.
         """
@@ -98,7 +99,7 @@ class DataLogRemover:
         self._branches = branches
         self.archive = archive
         self._checkpoint_lock, self._sync_lock, self._state_lock = locks.checkpoint, locks.sync, locks.state
-        self._replay_position = replay_position
+        self._checkpointer = checkpointer
         self._retention_reasons = retention_reasons
         self._leases = leases
         self._on_space_freed = on_space_freed
@@ -113,6 +114,20 @@ class DataLogRemover:
         first_needed = min(self._replayed_data_log, self._leased_from)
         sealed = {data_log for data_log in self._journal.sizes if data_log < first_needed}
         return sealed - self.recorded_as_dropped
+
+    def would_remove(self) -> bool:
+        """Return whether a cleanup would remove a data log, as far as is known. Requires: the lock.
+
+        A cleanup begins with a checkpoint. Behind the checkpoint a replay begins in the newest data log. While
+        checkpoints are postponed, a replay begins where it did. Leases count as the last cleanup has found them,
+        because reading them takes the disk. They keep nothing while another data log would not fit. A data log that the
+        disk refused to delete is left to the next cleanup. O(data logs + edges), as `removable` is.
+        """
+        first_kept = self._replayed_data_log if self._checkpointer.is_postponed else self._journal.data_log
+        if not self._journal.fullness.is_short_of_space:
+            first_kept = min(first_kept, self._leased_from)
+        unneeded = removable(self._index.data_log_uses, first_kept, self._branches.undecided_data_logs)
+        return not self.recorded_as_dropped.issuperset(unneeded)
 
     def remove_data_logs(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs. Requires: no lock.
@@ -180,7 +195,7 @@ class DataLogRemover:
     @property
     def _replayed_data_log(self) -> int:
         """The data log from which the next open replays, which may be written to. Requires: the lock."""
-        return min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)
+        return min(self._journal.data_log, self._checkpointer.replay_position >> OFFSET_BITS)
 
     def _leased(self, leases: Sequence[Lease]) -> set[int]:
         """Return the data logs that a leasing reader has not finished. Requires: the lock."""
@@ -231,7 +246,7 @@ class DataLogRemover:
             self._index.data_log_uses,
             replayed_from,
             kept,
-            last_update=self._replay_position(),
+            last_update=self._checkpointer.replay_position,
             first_transaction=self._branches.first_position,
             destinations=data_logs_by_destination,
         )

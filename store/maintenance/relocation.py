@@ -69,17 +69,15 @@ class JournalSizes(NamedTuple):
     """How large the journal is, and how large it may be."""
 
     remaining_bytes: int
-    """Bytes that a cleanup would leave now."""
+    """Bytes that a cleanup would leave if no lease and no replay kept a data log."""
     whole_bytes: int
-    """Bytes that the journal has now, with the data logs that a cleanup would delete."""
+    """Bytes that the journal has now, with the data logs that nothing needs."""
     stop_below_bytes: int
     """Relocation that has begun goes on until less than this remains, as long as that costs next to nothing."""
     target_bytes: int
     """If more than this remains, relocation begins."""
     target_under_load_bytes: int
     """If more than this remains, relocation may slow traffic down."""
-    has_removable: bool
-    """Whether a cleanup would delete something."""
 
 
 class Relocation:
@@ -96,10 +94,13 @@ class Relocation:
         account: Account,
         data_log_bytes: int,
         sealed: Callable[[], set[int]],
+        would_remove: Callable[[], bool],
         target: RelocationTarget,
         now: float,
     ) -> None:
-        """sealed: returns the data logs that cleanup may delete when nothing needs them; called with the lock."""
+        """sealed: returns the data logs that cleanup may delete when nothing needs them; called with the lock.
+        would_remove: returns whether a cleanup would remove a data log; called with the lock.
+        """
         self._index = index
         self._branches = branches
         self._journal = journal
@@ -107,6 +108,7 @@ class Relocation:
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
+        self._would_remove = would_remove
         self._target = target
         self._prepared_moving = PreparedMoving(branches, transaction_writer, journal, locks.state, account)
         self._source: RelocationSource | None = None
@@ -128,7 +130,7 @@ class Relocation:
         self._is_under_way = False
         # Whether there is work, now or as soon as the traffic leaves room for it.
         self.is_wanted = False
-        # Whether the journal is too large and cleanup would find something to delete.
+        # Whether the journal is too large and a cleanup would remove a data log.
         self._wants_cleanup = False
 
     @property
@@ -144,7 +146,7 @@ class Relocation:
     # ------------------------------------------------------------------ choosing a data log
 
     def sizes(self) -> JournalSizes:
-        """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
+        """Return the sizes that decide about relocation. Requires: the lock. O(data logs + edges), see `removable`."""
         uses, sizes = self._index.data_log_uses, self._journal.sizes
         removable_now = self._removable()
         # The newest data log has its space already.
@@ -163,7 +165,6 @@ class Relocation:
             stop_below_bytes=due_bytes + self._data_log_bytes,  # the newest data log, and no other
             target_bytes=due_bytes + allowed_bytes,
             target_under_load_bytes=under_load_bytes + allowed_bytes,
-            has_removable=bool(removable_now),
         )
 
     def _removable(self) -> list[int]:
@@ -228,7 +229,7 @@ class Relocation:
             self._source = self._choose()
         self.is_wanted = self._source is not None
         self._is_far_above = sizes.remaining_bytes > sizes.target_under_load_bytes
-        self._wants_cleanup = sizes.has_removable and sizes.whole_bytes > sizes.target_bytes
+        self._wants_cleanup = sizes.whole_bytes > sizes.target_bytes and self._would_remove()
 
     def _begin_round(self) -> None:
         """Let data logs be tried again for which there was no memory. Requires: the lock."""

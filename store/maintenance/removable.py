@@ -1,8 +1,13 @@
-"""The data logs that nothing needs any more: arithmetic over exact counts, O(data logs)."""
+"""The data logs that nothing needs any more: arithmetic over exact counts.
+
+The data logs are the nodes of a graph. An edge leads from a data log to another one that holds acks or commits for its
+messages. What is reached from a data log that remains, remains too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import chain
 
 from ..index.data_log_use import DataLogUse
 from ..numbering import location_text
@@ -16,21 +21,24 @@ def removable(uses: Mapping[int, DataLogUse], replayed_from: int, kept: Collecti
 
     replayed_from: the id from which on data logs remain, because the next open may replay them.
     kept: data logs that stay for other reasons, such as transactions without an outcome and leases.
+
+    O(data logs + edges), and sorting the result. Each set of a DataLogUse is read once at most.
     """
     remaining = {data_log for data_log, use in uses.items() if data_log >= replayed_from or use.pending_messages}
-    remaining |= set(uses).intersection(kept)
-    candidates = set(uses) - remaining
-    while True:
-        needed = {
-            data_log
-            for data_log in candidates
-            if not remaining.isdisjoint(uses[data_log].acked_data_logs)
-            or not remaining.isdisjoint(uses[data_log].committed_data_logs)
-        }
-        if not needed:
-            return sorted(candidates)
-        candidates -= needed
-        remaining |= needed
+    remaining |= uses.keys() & kept
+    # For each data log, the others that hold acks or commits for its messages.
+    holders: dict[int, list[int]] = {}
+    for data_log in uses.keys() - remaining:
+        use = uses[data_log]
+        for needing in chain(use.acked_data_logs, use.committed_data_logs):
+            holders.setdefault(needing, []).append(data_log)
+    unvisited = list(remaining)
+    while unvisited:
+        for holder in holders.pop(unvisited.pop(), ()):
+            if holder not in remaining:
+                remaining.add(holder)
+                unvisited.append(holder)
+    return sorted(uses.keys() - remaining)
 
 
 def decision_lines(

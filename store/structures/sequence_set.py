@@ -1,8 +1,8 @@
 """SequenceSet: a set of whole numbers, such as sequences, as sorted runs that neither overlap nor touch.
 
-A run takes sixteen bytes whatever its length, so ten million consecutive numbers cost as much as one. Removing at the
-front, adding at the end, and lookups are O(log runs). Adding or removing in the middle moves the arrays, which is
-O(runs) of plain memory copy.
+A run takes sixteen bytes whatever its length, so ten million consecutive numbers cost as much as one. Lookups, adding
+at the end, and making a run longer or shorter are O(log runs). A change that adds or removes a run, even the first one,
+moves the runs behind it in the arrays, which is O(runs) of plain memory copy.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class SequenceSet:
         return RUN_BYTES * len(self._firsts)
 
     def clear(self) -> None:
-        self.__init__()  # type: ignore[misc]
+        self._firsts = self._lasts = _NOTHING
+        self.count = 0
 
     def add(self, first: int, last: int) -> None:
         """Add first..last; numbers that are in already stay."""
@@ -109,7 +110,10 @@ class SequenceSet:
         lasts[low:high] = kept_lasts
 
     def pop_first(self, most: int) -> tuple[int, int]:
-        """Remove up to most numbers from the front of the first run, and return them as a run."""
+        """Remove up to most numbers from the front of the first run, and return them as a run.
+
+        O(1); O(runs) of memory copy if the whole run goes.
+        """
         first, last = self._firsts[0], self._lasts[0]
         if last - first < most:
             del self._firsts[0], self._lasts[0]

@@ -463,6 +463,7 @@ class Inside:
             memory.pending_cache._check()
             memory.head_queue_cache._check()
         self.index._check()
+        self.journal._check()
         self.overflow._check()
 
 

@@ -95,6 +95,7 @@ class OpenStore:
     def check(self) -> None:
         with self.lock:
             self.store.index._check()
+            self.store.journal._check()
             assert self.store.index.held_bytes == self.account.held_bytes
 
 

@@ -191,7 +191,7 @@ def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: Ar
 
 
 def _make_publisher(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> Publisher:
-    """Return the Publisher. With sync "always" each sync of the journal publishes what it made durable."""
+    """Return the Publisher. With sync "always" messages wait in the journal for a sync, which then publishes them."""
     directory = store_layer.directory
     publisher = Publisher(
         foundation.monitor,
@@ -202,6 +202,7 @@ def _make_publisher(foundation: FoundationLayer, store_layer: StoreLayer, areas:
     )
     if publisher.syncs_always:
         directory.syncer.tell_of_syncs(publisher.publish_synced)
+        directory.journal.gather_messages()
     return publisher
 
 

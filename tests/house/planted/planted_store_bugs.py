@@ -92,8 +92,9 @@ STORE_BUGS = (
     Bug(
         "an ack names one message less than it settles",
         "Journal.append_ack",
-        "encode_ack(self._salt, self._word, self._stamp, priority, destination_number, first, count)",
-        "encode_ack(self._salt, self._word, self._stamp, priority, destination_number, first, max(count - 1, 1))",
+        "encode_ack(self._salt, self._sequence_word, self._stamp, priority, destination_number, first, count)",
+        "encode_ack(self._salt, self._sequence_word, self._stamp, priority, destination_number, first, "
+        "max(count - 1, 1))",
         CRASHES,
     ),
     Bug(
@@ -264,21 +265,21 @@ STORE_BUGS = (
     Bug(
         "a data log from which the next open replays is deleted",
         "DataLogRemover._replayed_data_log",
-        "min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)",
+        "min(self._journal.data_log, self._checkpointer.replay_position >> OFFSET_BITS)",
         "self._journal.data_log",
         "tests/store/test_message_store.py::test_data_log_from_which_recovery_would_replay_is_never_deleted",
     ),
     Bug(
         "the acks of a data log that stays may go",
         "removable",
-        "remaining.isdisjoint(uses[data_log].acked_data_logs)",
-        "remaining.isdisjoint(())",
+        "chain(use.acked_data_logs, use.committed_data_logs)",
+        "use.committed_data_logs",
         "tests/crash/test_crash.py::test_power_cut_while_data_logs_are_deleted_brings_back_nothing_acknowledged",
     ),
     Bug(
         "acks keep data logs over one link of the chain only",
         "removable",
-        "remaining |= needed",
+        "unvisited.append(holder)",
         "pass",
         "tests/store/maintenance/test_removable.py::test_acks_pin_in_a_chain",
     ),

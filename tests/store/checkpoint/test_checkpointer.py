@@ -65,6 +65,29 @@ def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
     assert again.pending() == expected and again.report.replayed_records == 0
 
 
+def test_no_cleanup_is_asked_for_while_the_index_has_no_space_for_the_checkpoint_before_it(
+    metadata: WatchedIndex, opened: OpenStore
+) -> None:
+    def no_space(position: int) -> None:
+        raise MetadataFull("no space")
+
+    def asks_for_cleanup() -> bool:
+        opened.clock.advance(1)
+        cleanup = opened.store.cleanup
+        cleanup.relocation.run_due(opened.clock.monotonic(), opened.store.checkpointer.checkpoint)
+        return cleanup.take_request()
+
+    fill_data_logs(opened, 8)
+    opened.remove(0, opened.lane().next_sequence - 1)
+    metadata.before_commit = no_space
+    assert asks_for_cleanup(), "as far as is known a checkpoint would find room"
+    assert opened.store.cleanup.delete_data_logs().removed == ()
+    assert not asks_for_cleanup()
+    metadata.before_commit = lambda position: None
+    assert opened.store.checkpointer.checkpoint()
+    assert asks_for_cleanup() and opened.store.cleanup.delete_data_logs().removed
+
+
 @pytest.mark.parametrize("is_at_standstill", [False, True], ids=["before a move", "in the middle of a commit"])
 def test_call_that_needs_a_checkpoint_says_whether_space_or_a_file_descriptor_is_missing(
     metadata: WatchedIndex, opened: OpenStore, is_at_standstill: bool

@@ -106,7 +106,7 @@ def test_a_lock_that_breaks_during_a_wait_raises_an_error_of_its_own_there_too()
 
     lock = OwnedLock(interrupted)
     with lock, pytest.raises(StoreFailed):
-        lock.rest(waiter, -1)
+        lock.release_until(waiter, -1)
     assert lock.failure is not None and lock.failure.__traceback__ is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -23,6 +24,16 @@ from forebay.store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT
 CAPACITY_BLOCKS = 16
 QUEUE, OTHER = 1, 2
 PRIORITY = 4
+
+
+class CountingList(list[int]):
+    """A list that counts the walks over it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.walks += 1
+        return super().__iter__()
 
 
 class Place(NamedTuple):
@@ -413,6 +424,19 @@ def test_ack_notes_which_data_log_held_the_message_unless_it_is_its_own(store: S
     store.check()
 
 
+def test_data_logs_that_are_gone_are_forgotten_without_a_walk_over_them_for_each_that_remains(store: Store) -> None:
+    for data_log in range(100, 200):
+        store.index.use(data_log).acked_data_logs.update((data_log - 90, data_log - 1))
+        store.index.use(data_log).committed_data_logs.update((data_log - 90, data_log - 1))
+    gone = CountingList(range(1, 105))
+    store.index.forget_data_logs(gone)
+    assert gone.walks <= 2
+    use = store.index.find_use(105)
+    assert use is not None and use.acked_data_logs == use.committed_data_logs == set()
+    use = store.index.find_use(199)
+    assert use is not None and use.acked_data_logs == use.committed_data_logs == {109, 198}
+
+
 def test_gap_in_the_numbering_is_neither_pending_nor_a_cost(store: Store) -> None:
     store.add_many(5)
     store.skip_to(300)
@@ -494,6 +518,20 @@ def test_deep_backlog_stays_within_the_cache_and_is_read_back_in_order() -> None
         at = run[1] + 1
         assert store.index.held_bytes <= CAPACITY_BLOCKS * BLOCK_CHARGE_BYTES
     assert at == 200 * BLOCK_MESSAGES
+
+
+def test_the_block_that_was_read_first_leaves_a_full_cache_first(store: Store) -> None:
+    store.add_many(2 * CAPACITY_BLOCKS * BLOCK_MESSAGES)
+    store.checkpoint()
+    store.crash()
+    lane = store.lane()
+    assert isinstance(lane, BlockLane)
+    for number in (5, *range(8, 7 + CAPACITY_BLOCKS)):
+        lane.block(number)
+    assert len(lane.resident_blocks) == CAPACITY_BLOCKS
+    lane.block(5)
+    lane.block(0)
+    assert set(lane.resident_blocks) == {0, *range(8, 7 + CAPACITY_BLOCKS)}
 
 
 def test_restart_reads_no_block_before_it_is_needed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

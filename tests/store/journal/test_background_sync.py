@@ -24,6 +24,7 @@ class Played:
         self.syncer = syncer_of(self.journal, self.disk)
         self.told: list[int] = []
         self.syncer.tell_of_syncs(lambda: self.told.append(self.journal.durable_end))
+        self.journal.gather_messages()
         self.syncer.sync()  # the name of the first data log
         self.told.clear()
         self._sequence = 0

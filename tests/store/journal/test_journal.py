@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from random import Random
+from typing import NoReturn
 
 import pytest
 from compiled import interpreted
@@ -240,6 +241,27 @@ def test_random_appends_are_all_found_again(seed: int) -> None:
         == sum(disk.open_for_reading(data_log_name(data_log)).size() for data_log in data_logs(disk)[:-1])
         + journal.offset
     )
+
+
+class SizesThatAreNotAddedUp(dict[int, int]):
+    """The sizes of data logs, for a journal that must not walk over them."""
+
+    def values(self) -> NoReturn:
+        raise AssertionError("all data logs are looked at")
+
+
+def test_the_size_of_the_journal_is_known_without_a_look_at_each_data_log(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
+    for _ in range(20):
+        send(journal, b"body")
+        journal.roll()
+    journal.files.remove([3, 4])
+    journal.forget([3, 4])
+    journal._check()
+    older_bytes = sum(disk.open_for_reading(data_log_name(data_log)).size() for data_log in data_logs(disk)[:-1])
+    journal.sizes = SizesThatAreNotAddedUp(journal.sizes)
+    assert journal.journal_bytes == older_bytes + journal.offset
 
 
 # Syncing.

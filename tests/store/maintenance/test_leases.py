@@ -10,7 +10,7 @@ from errno import EACCES, EMFILE
 import pytest
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
-from staged_stores import newest, roll, send, settle, small_bay
+from staged_stores import fill, newest, roll, send, settle, small_bay
 
 from forebay import Message, SettingsError
 from forebay.store.inspect.read_only import open_read_only
@@ -106,6 +106,44 @@ def test_kept_data_logs_are_not_relocated() -> None:
     end_lease(simulated)
     simulated.bay.cleanup()
     assert len(remaining(simulated)) <= 4
+
+
+def asks_for_cleanup(simulated: SimulatedBay) -> bool:
+    """Let relocation look at the sizes once more; return whether it asks for a cleanup."""
+    simulated.clock.advance(1)
+    simulated.relocation.run_due(simulated.clock.monotonic(), simulated.store.checkpointer.checkpoint)
+    return simulated.store.cleanup.take_request()
+
+
+def test_no_cleanup_is_asked_for_while_a_lease_keeps_all_that_it_would_delete() -> None:
+    simulated = small_bay()
+    for _ in range(12):
+        fill(simulated)
+    assert asks_for_cleanup(simulated)
+    leased(simulated, 1)
+    assert len(remaining(simulated)) > 12
+    assert not asks_for_cleanup(simulated)
+    leased(simulated, 3)
+    assert min(remaining(simulated)) == 3
+    fill(simulated)
+    assert not asks_for_cleanup(simulated)
+    end_lease(simulated)
+    assert remaining(simulated) == {newest(simulated)}
+    for _ in range(12):
+        fill(simulated)
+    assert asks_for_cleanup(simulated)
+
+
+def test_cleanup_is_asked_for_again_once_the_store_has_no_room_for_leases() -> None:
+    simulated = small_bay(store_limit=1 << 20)
+    leased(simulated, 1)
+    for _ in range(12):
+        fill(simulated)
+    assert 1 in remaining(simulated) and not asks_for_cleanup(simulated)
+    while not simulated.journal.fullness.is_short_of_space:
+        fill(simulated)
+    assert asks_for_cleanup(simulated)
+    assert 1 not in remaining(simulated)
 
 
 def test_why_leases_cannot_be_read_is_logged_once_a_cause(caplog: pytest.LogCaptureFixture) -> None:

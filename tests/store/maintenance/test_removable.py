@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -109,6 +110,26 @@ def slowly(uses: dict[int, DataLogUse], newest: int) -> list[int]:
             data_log for data_log, use in uses.items() if (use.acked_data_logs | use.committed_data_logs) & reached
         }
     return sorted(set(uses) - reached)
+
+
+class CountingSet(set[int]):
+    """A set that counts how often its elements were read one by one."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[int]:
+        CountingSet.reads += 1
+        return super().__iter__()
+
+
+def test_a_long_chain_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 300 data logs holds the acks for the one before it, and the first one has a message."""
+    monkeypatch.setattr(CountingSet, "reads", 0)
+    uses = uses_of(log0=(1, set()), **{f"log{n}": (0, {n - 1}) for n in range(1, 300)})
+    for use in uses.values():
+        use.acked_data_logs, use.committed_data_logs = CountingSet(use.acked_data_logs), CountingSet()
+    assert removable(uses, 300) == []
+    assert CountingSet.reads <= 2 * len(uses)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -1,4 +1,4 @@
-"""Runs: a set of whole numbers that never keeps two runs where one would do."""
+"""SequenceSet: a set of whole numbers that never keeps two runs where one would do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def runs_of(*pairs: tuple[int, int]) -> SequenceSet:
 
 
 def as_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """What Runs should hold for a set, computed the slow way."""
+    """Return the runs that a SequenceSet should hold for these numbers, computed the slow way."""
     runs: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
@@ -31,7 +31,7 @@ def as_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def test_empty_runs_are_false_and_cost_nothing() -> None:
+def test_an_empty_set_is_false_and_costs_nothing() -> None:
     runs = SequenceSet()
     assert not runs and runs.run_count == runs.count == runs.held_bytes == 0
     assert 0 not in runs and runs.next_from(0) is None
