@@ -215,7 +215,9 @@ def apply_commit(
             if lengths is None:
                 lane.skip_to(placed.first + placed.messages)
                 continue
-            if len(lengths) != placed.messages or placed.messages > lane.slice_capacity:
+            if len(lengths) != placed.messages:
+                raise RecordDamaged(f"a commit names {placed.messages} messages of a slice that has {len(lengths)}")
+            if placed.messages > lane.slice_capacity:
                 raise RecordDamaged("a slice of a commit crosses a block")
             lane.add_slice(home, placed.position & OFFSET_MASK, list(lengths), index.use(home))
             if placed.is_timed:
