@@ -27,7 +27,7 @@ from ..index.data_log_use import DataLogUse
 from ..index.index import Index
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
-from ..state.transactions import Branches
+from ..state.branches import Branches
 from ..writers.transaction_writer import TransactionWriter
 from .drain_forecast import DrainForecast
 from .live_copying import LiveCopying

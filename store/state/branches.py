@@ -1,4 +1,4 @@
-"""Transactions: messages that are in the journal but take effect only with a later record.
+"""Branches: transactions whose messages are in the journal but take effect only with a later record.
 
 A transaction writes its messages at once, as slices whose messages no lane has yet. The commit record names all slices,
 gives the messages their sequences, and acknowledges messages. It is one record, so a crash leaves the whole transaction
