@@ -31,7 +31,12 @@ from .writers.discard_writer import DiscardWriter
 
 
 class MessageStore:
-    """The messages of all destinations of an open store. DirectoryStore makes it."""
+    """The messages of all destinations of an open store. DirectoryStore makes it.
+
+    A method that is interrupted between journal and index breaks the lock itself, whatever its caller guards. A caller
+    that changes more in the same section breaks the lock too, for the interruptions that come outside of the method.
+    The second break does nothing.
+    """
 
     def __init__(
         self,

@@ -26,8 +26,8 @@ from .metadata.index_reads import IndexReads
 from .metadata.metadata_store import MetadataStore
 from .recovery.opening import find_store_id, recover
 from .recovery.recovery import RecoveredJournal, RecoveryReport
+from .state.branches import Branches
 from .state.journaled_state import JournaledState
-from .state.transactions import Branches
 
 logger = LateLogger("forebay.store")
 

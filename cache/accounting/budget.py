@@ -5,8 +5,8 @@ at every moment.
 
 - A *guarantee* is a part of the limit that only its holder may use. So acks and the index never wait for memory.
 - A *quota* bounds what some holders have together, and keeps a part of the limit for them.
-- If the limit is lowered below what is held, it falls as memory is released (`approach_target`). Meanwhile no charge
-  above the target is admitted, and the limit is never below what is held and guaranteed.
+- If the limit is lowered below what is held, each `approach_target` lets it fall as far as memory was released since.
+  Meanwhile no charge above the target is admitted, and the limit is never below what is held and guaranteed.
 """
 
 from __future__ import annotations

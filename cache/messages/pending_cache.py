@@ -73,14 +73,12 @@ class PendingCache(MessageCache):
             return True
         if charge_of(message) > self._share_bytes:
             return False
-        order = self._orders.get(lane_number)
         while not self.put(lane_number, message):
-            victim = None if order is None else order.pop_farther_than(sequence)
-            if victim is None:
+            order = self._orders.get(lane_number)
+            if order is None or (victim := order.pop_farther_than(sequence)) is None:
                 return False
             self.take(lane_number, victim)
-        if order is not None:
-            self._orders[lane_number] = order  # forgotten with the last victim, if there was no other message
+            self._orders[lane_number] = order  # the last message of the lane takes it along, and more may come
         self.note_shared(lane_number, sequence)
         return True
 

@@ -24,8 +24,8 @@ from ..accounting.budget import Budget, Holder
 from ..accounting.charge import charge_of
 from ..accounting.shares import Shares
 from ..messages.held_messages import HeldMessages
-from .buffer import FREEING_BYTES, SpillBuffer
 from .spill_account import ArrivalAccount, OwnedAccount, SpillAccount
+from .spill_buffer import FREEING_BYTES, SpillBuffer
 
 logger = LateLogger("forebay.cache.spill")
 

@@ -14,7 +14,7 @@ from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.pending_lane import PendingLane
 from ...store.index.subscriptions import Subscriptions
 from ...store.numbering import LANE_SHIFT
-from ...store.state.transactions import Branches
+from ...store.state.branches import Branches
 from ..config.policies import Policies
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.model.destination import LaneState

@@ -16,7 +16,7 @@ from ...store.errors import Closed, ForebayError, StoreFailed
 from ...store.format.state_record import TOPIC
 from ...store.format.times import EXPIRY
 from ...store.index.topic_lane import SubscriptionLane
-from ...store.state.transactions import Branches
+from ...store.state.branches import Branches
 from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..config.redelivery_delays import EXPIRED

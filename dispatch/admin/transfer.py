@@ -16,7 +16,7 @@ from ...store.format.record import SLICE_CONTENT_BYTES_MAX
 from ...store.format.times import has_times
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.numbering import BLOCK_MESSAGES
-from ...store.state.transactions import Branches
+from ...store.state.branches import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter

@@ -17,8 +17,8 @@ from ..core.lists.load import Load
 from ..core.model.delivery import Delivery
 from ..core.model.destination import TargetList
 from ..core.monitor import Monitor
-from ..core.redelivery.due import DueMessages
-from ..loading.eager import EagerLoader
+from ..core.redelivery.due_messages import DueMessages
+from ..loading.eager_loader import EagerLoader
 from .waiting_consumer import WaitingConsumer
 
 LOAD_WAIT_SECONDS: Final = 5.0

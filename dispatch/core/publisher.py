@@ -207,7 +207,7 @@ class Publisher:
     def publish_left(self) -> None:
         """Publish what is durable and was left: by an interrupted sync, by one at a standstill, or for want of room.
 
-        With sync "always" each `JournalSyncer.sync` has published the rest. Requires: no lock.
+        With sync "always" the SyncListener has published the rest. Requires: no lock.
         """
         with self._monitor.lock:
             self.publish_synced()
@@ -215,8 +215,8 @@ class Publisher:
     def publish_synced(self) -> None:
         """Publish what has become durable, in the order of storing. Requires: the lock.
 
-        With sync "always" each `JournalSyncer.sync` that synced calls it. A store that closes publishes nothing: its
-        consumers have ended, and its tmp-storage is closed.
+        With sync "always" this is the SyncListener, so the end of each sync calls it. A store that closes publishes
+        nothing: its consumers have ended, and its tmp-storage is closed.
         """
         if self._monitor.is_closed:
             return

@@ -16,7 +16,7 @@ from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.reclaim import Reclaim
 from ..core.monitor import Monitor
 from ..core.redelivery.delayed_redelivery import DelayedRedelivery
-from ..core.redelivery.due import DueMessages
+from ..core.redelivery.due_messages import DueMessages
 from ..producer.space_lines import SpaceLines
 from ..topics.topic_registry import TopicRegistry
 from ..transactions.transaction_registry import TransactionRegistry

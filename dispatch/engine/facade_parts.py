@@ -23,7 +23,7 @@ from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery.deadlines import AckDeadlines
 from ..host_properties import StoreProperties
-from ..loading.eager import EagerLoader
+from ..loading.eager_loader import EagerLoader
 from ..producer.sender_parts import SenderParts
 from ..topics.retained_messages import RetainedMessages
 from ..topics.subscriptions.patterns import PatternRegistry

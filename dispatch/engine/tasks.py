@@ -20,7 +20,7 @@ from ...store.maintenance.relocation import Relocation
 from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
 from ..core.monitor import Monitor
-from ..core.redelivery.due import DueMessages
+from ..core.redelivery.due_messages import DueMessages
 from ..core.redelivery.timed_lanes import TimedLanes
 from .background import BackgroundRequests
 from .measurements import Measurements

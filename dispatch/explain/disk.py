@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ...cache.accounting import holder_names
-from ...cache.accounting.budget import Budget
 from ...store.format.state_record import QUEUE
 from ...store.maintenance.retention_reasons import (
     ACK,
@@ -118,12 +117,6 @@ def explain_whole(
         sentence = f"{memory_sentence(memory, could_give)} {sentence}"
         causes += memory_causes(memory)
     return Explanation(sentence, tuple(causes))
-
-
-def present_memory(budget: Budget) -> MemoryStatistics:
-    """Let a falling limit fall as far as held memory allows; return what the ledger says then. Requires: the lock."""
-    budget.approach_target()
-    return MemoryStatistics.of(budget)
 
 
 def memory_sentence(memory: MemoryStatistics, could_give: Sequence[tuple[str, int]]) -> str:

@@ -12,6 +12,7 @@ from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
 from ..consumer.consumer import Consumer
+from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model.delivery import AbstractConsumer, Delivery, is_lazy, message_of
 from ..core.model.destination import CoreConsumer, CoreDestination, TargetList
 from ..engine.explained_store import ExplainedStore
@@ -29,7 +30,7 @@ from .assignment_causes import (
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
 from .clauses import because, state, them
-from .disk import MEMORY, memory_causes, present_memory
+from .disk import MEMORY, memory_causes
 from .message_places import MessagePlaces, Tally, find_places
 from .reachable_messages import ReachableMessages
 from .reasons import (
@@ -158,7 +159,7 @@ def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
         direct = sum(len(other.direct) for other in consumer.selector_group.in_turn())
         return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
     if _is_starved(store):
-        return memory_causes(present_memory(store.memory.budget))
+        return memory_causes(MemoryStatistics.of(store.memory.budget))
     return [_loading(store, name, target)]
 
 

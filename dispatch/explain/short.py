@@ -9,9 +9,10 @@ from typing import Final
 
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
+from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model.destination import CoreDestination
 from ..engine.explained_store import ExplainedStore
-from .disk import memory_sentence, present_memory
+from .disk import memory_sentence
 from .queues import explain_consumer, explain_destination
 
 IN_FLIGHT_MAX: Final = 2_000
@@ -40,7 +41,7 @@ def explain_in_short(store: ExplainedStore, destinations: Sequence[CoreDestinati
             if is_worth:
                 return explain_destination(store, destination).sentence
     with store.monitor.lock:
-        memory, could_give = present_memory(store.memory.budget), store.reclaim.order()
+        memory, could_give = MemoryStatistics.of(store.memory.budget), store.reclaim.order()
     return memory_sentence(memory, could_give)
 
 

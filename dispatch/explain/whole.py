@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ...store.errors import ArgumentError, SettingsError
+from ..core.memory.memory_statistics import MemoryStatistics
 from ..engine.explained_store import ExplainedStore
 from .blocked import explain_blocked
 from .cause import DataLogReport, Explanation
-from .disk import explain_data_log, explain_whole, ids_text, present_memory
+from .disk import explain_data_log, explain_whole, ids_text
 from .texts import plural
 
 
@@ -17,7 +18,7 @@ def explain(store: ExplainedStore, subject: object) -> Explanation:
     sizes = store.disk.disk_use.sizes()
     if subject is None:
         with store.monitor.lock:
-            memory = present_memory(store.memory.budget)
+            memory = MemoryStatistics.of(store.memory.budget)
             could_give = store.reclaim.order()
         whole = explain_whole(sizes, reasons.all(), store.monitor.clock_ms(), memory, could_give)
         blocked = explain_blocked(store)

@@ -1,6 +1,6 @@
 """Loading: bring messages from disk into RAM before a consumer asks for them.
 
-Read `EagerLoader` in `eager.py` in the order of a load:
+Read `EagerLoader` in `eager_loader.py` in the order of a load:
 
 - `step` takes the list that runs lowest. `core.areas.load_requests` knows which lists want a load.
 - `begin` chooses the next messages of the list (`chooser.py`), takes what the caches have of them (`cache_filler.py`),

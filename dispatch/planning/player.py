@@ -34,7 +34,7 @@ from ..core.memory.memory_rule import MemoryRule
 from ..core.model.delivery import Delivery, is_lazy, message_of
 from ..core.model.destination import LaneState, TargetList
 from ..core.monitor import Monitor
-from ..loading.eager import EagerLoader
+from ..loading.eager_loader import EagerLoader
 from ..selectors.selector import compile_selector
 from .played_areas import PlayedAreas
 from .played_consumer import PlayedConsumer

@@ -32,7 +32,7 @@ from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
 from ...store.journal.fullness import Fullness
 from ...store.numbering import NOTHING_TO_SYNC
-from ...store.state.transactions import Branches
+from ...store.state.branches import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter

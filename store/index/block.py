@@ -76,8 +76,8 @@ class Block:
         self.offsets = array("I")
         # Content bytes of each message. A hole (never seen, or lost) has 0 and is gone.
         self.lengths = array("I")
-        # Index of the first message of each record. None: each message is a record of its own, and the offsets in each
-        # data log ascend.
+        # Index of the first message of each record. None: each message is a record of its own, and the offsets of
+        # successive messages in one data log ascend. At the next data log they begin low again.
         self.starts: array[int] | None = None
         self.data_log_starts = array("H")
         # Data log of the messages that begin at the index in data_log_starts.
@@ -102,16 +102,16 @@ class Block:
         self.data_logs.append(data_log)
 
     def add_slice(self, data_log: int, offset: int, lengths: array[int]) -> None:
-        """Append one record of several messages."""
-        if not self.data_logs or self.data_logs[-1] != data_log:
-            self.begin_data_log(data_log)
-        at = len(self.lengths)
+        """Append one record of one or more messages."""
+        is_in_newest = bool(self.data_logs) and self.data_logs[-1] == data_log
         if self.starts is None and (
             len(lengths) > 1
-            or at != len(self.offsets)
-            or (self.offsets and offset < self.offsets[-1])  # a transaction wrote it before the last record
+            or (is_in_newest and offset < self.offsets[-1])  # a transaction wrote it before the last record
         ):
             self.starts = array("H", range(len(self.offsets)))
+        at = len(self.lengths)
+        if not is_in_newest:
+            self.begin_data_log(data_log)
         if self.starts is not None:
             self.starts.append(at)
         self.offsets.append(offset)

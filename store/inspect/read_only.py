@@ -33,9 +33,9 @@ from ..metadata.memory_store import MemoryMetadataStore
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from ..recovery.opening import find_store_id
 from ..recovery.recovery import JournalEnd, JournalTail, Recovery
+from ..state.branches import Branches
 from ..state.journaled_state import JournaledState
 from ..state.property_table import PropertyTable
-from ..state.transactions import Branches
 
 TRIES_MAX: Final = 4
 """Attempts if the owner deletes data logs meanwhile. After that the missing data log is reported."""

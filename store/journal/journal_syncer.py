@@ -19,7 +19,7 @@ from .journal import Journal
 from .open_data_logs import UnsyncedWrites
 
 SyncListener: TypeAlias = Callable[[], None]
-"""Called under the lock by each `JournalSyncer.sync` that synced, once `Journal.durable_end` says so."""
+"""Called under the lock when `sync` or `try_end_sync` has ended a sync, once `Journal.durable_end` says so."""
 
 
 def _nobody(durable_end: int) -> None:

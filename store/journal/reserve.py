@@ -22,7 +22,8 @@ from ..disk.layout import reserve_name
 from ..format.record import DESTINATION, MESSAGE, PROPERTIES, RETURN, SUBSCRIBE
 
 ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE, PROPERTIES))
-"""Kinds of records that only add to the store. A full disk refuses them. All others are written.
+"""Kinds of records that only add to the store. A full disk refuses them, unless they replace others
+(`Fullness.accepting_replacements`). All other kinds are written.
 """
 
 SETTLING: Final = -1
@@ -32,7 +33,9 @@ DROPS_BYTES: Final = 4096
 """The last bytes of a full disk's data log, reserved for drop records, which give space back."""
 
 LESSER_KINDS: Final = ADDING_KINDS | {RETURN}
-"""Kinds of the records of dead letters and delivery counts, which a full disk still accepts."""
+"""Kinds of records that a full disk still accepts, but less readily than acks: delivery counts, and within
+`Fullness.accepting_replacements` also dead letters and what else replaces messages.
+"""
 LESSER_DIVISOR: Final = 2
 """LESSER_KINDS take at most the first half of a makeshift data log. The other half is for acks."""
 

@@ -17,7 +17,7 @@ from ..index.index import Index
 from ..journal.journal import Journal
 from ..journal.journal_syncer import JournalSyncer
 from ..numbering import OFFSET_BITS
-from ..state.transactions import Branches
+from ..state.branches import Branches
 from .archive import Archive
 from .leases import Lease
 from .removable import decision_lines, removable

@@ -13,7 +13,7 @@ from ..index.index import Index
 from ..index.subscriptions import Subscriptions
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
-from ..state.transactions import Branches
+from ..state.branches import Branches
 from .leases import Lease, LeaseReader
 
 if TYPE_CHECKING:

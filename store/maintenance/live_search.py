@@ -11,7 +11,7 @@ from typing import Final
 
 from ..index.index import Index
 from ..numbering import BLOCK_MESSAGES, OFFSET_MASK
-from ..state.transactions import Branches
+from ..state.branches import Branches
 from .relocation_scan import LiveMessages, ScannedPiece
 from .relocation_work import BEGIN, IndexPlace, RelocationCounts, RelocationSource
 

@@ -15,7 +15,7 @@ from ..format.branch import Branch, PlacedSlice, branch_bytes
 from ..format.record import HEADER_BYTES, RELOCATED, TIMED, TRANSACTIONAL
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
-from ..state.transactions import Branches, read_contents
+from ..state.branches import Branches, read_contents
 from ..writers.transaction_writer import TransactionWriter
 from .relocation_scan import BATCH_BYTES
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Final, NamedTuple
 
 from ..checkpoint.checkpointer import MakeCheckpoint
@@ -27,7 +27,7 @@ from ..index.data_log_use import DataLogUse
 from ..index.index import Index
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
-from ..state.transactions import Branches
+from ..state.branches import Branches
 from ..writers.transaction_writer import TransactionWriter
 from .drain_forecast import DrainForecast
 from .live_copying import LiveCopying
@@ -80,6 +80,19 @@ class JournalSizes(NamedTuple):
     """If more than this remains, relocation may slow traffic down."""
 
 
+class Goal(NamedTuple):
+    """What choosing a data log aims at, and which data logs it leaves alone, during one `run` or `run_due`."""
+
+    packs_closely: bool
+    """Whether only the content of a live message counts, so that small messages are packed closer together. Otherwise
+    a live message counts as a record of its own, so that beside traffic nobody is slowed down for that.
+    """
+    newest: int
+    """The newest data log that may be chosen. Data logs that fill up meanwhile wait for the next goal."""
+    soon_empty: Set[int]
+    """Data logs that are left to consumers, which will soon have emptied them."""
+
+
 class Relocation:
     """Relocates one data log at a time. `step` holds the checkpoint lock, and takes the state lock for moments."""
 
@@ -120,11 +133,7 @@ class Relocation:
         self._throttle = Throttle(now)
         self._draining = DrainForecast(now)
         self._sampled_at = now
-        # The newest data log of the present round; None: no limit.
-        self._round_end: int | None = None
-        # Whether there is traffic. Then a live message counts as a record of its own; without traffic, only its content
-        # counts. So small messages are packed closer together only when nobody is slowed down.
-        self._is_busy = True
+        # Whether the journal was so large at the last choice that relocation may slow traffic down.
         self._is_far_above = False
         # Whether relocation has begun. It goes on below the target as long as sparse data logs are left.
         self._is_under_way = False
@@ -145,8 +154,16 @@ class Relocation:
 
     # ------------------------------------------------------------------ choosing a data log
 
+<<<<<<< HEAD
     def sizes(self) -> JournalSizes:
         """Return the sizes that decide about relocation. Requires: the lock. O(data logs + edges), see `removable`."""
+||||||| 4c09f58b
+    def sizes(self) -> JournalSizes:
+        """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
+=======
+    def sizes(self, goal: Goal) -> JournalSizes:
+        """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
+>>>>>>> n3
         uses, sizes = self._index.data_log_uses, self._journal.sizes
         removable_now = self._removable()
         # The newest data log has its space already.
@@ -155,7 +172,7 @@ class Relocation:
         prepared_bytes = sum(self._branches.prepared_bytes.values())
         live_bytes = prepared_bytes + sum(map(copied_bytes_of, uses.values()))
         under_load_bytes = LIVE_FACTOR_UNDER_LOAD * live_bytes
-        if not self._is_busy:
+        if goal.packs_closely:
             live_bytes = prepared_bytes + sum(use.pending_bytes for use in uses.values())
         due_bytes = self._target.live_factor * live_bytes
         allowed_bytes = self._target.data_logs_allowed * self._data_log_bytes
@@ -177,56 +194,58 @@ class Relocation:
             self._wants_cleanup = False
         return is_requested
 
+    def thorough_goal(self) -> Goal:
+        """Return the goal of `run`, which minds neither traffic nor consumers. Requires: the lock."""
+        return Goal(packs_closely=True, newest=self._journal.data_log, soon_empty=frozenset())
+
     def run(self, make_checkpoint: MakeCheckpoint) -> int:
         """Relocate everything that is worth it, whatever the traffic; return the number of copied messages.
 
-        Data logs that fill up meanwhile wait for the next round. Requires: no lock.
+        Requires: no lock.
         """
         before = self.messages
         with self._state_lock:
             self._begin_round()
-            self._is_busy = False
-            self._round_end = self._journal.data_log
-        try:
-            while self._make_index_room(make_checkpoint) and self.step():
-                pass
-        finally:
-            self._round_end = None
+            goal = self.thorough_goal()
+        while self._make_index_room(make_checkpoint) and self.step(goal):
+            pass
         return self.messages - before
 
     def run_due(self, now: float, make_checkpoint: MakeCheckpoint) -> int:
         """Relocate as much as the traffic leaves room for; return the number of steps. Requires: no lock."""
         with self._state_lock:
-            if now - self._sampled_at >= SAMPLE_SECONDS:
+            self._throttle.sample(now, self._journal.appended_bytes - self.appended_bytes)
+            is_sample_due = now - self._sampled_at >= SAMPLE_SECONDS
+            if is_sample_due:
                 self._sampled_at = now
                 self._draining.sample(now, self._index.data_log_uses)
-                self._choose_next()
-            others = self._journal.appended_bytes - self.appended_bytes
-            self._throttle.sample(now, others, is_far_above=self._is_far_above)
-            self._is_busy = self._throttle.is_busy(now)
+            goal = Goal(not self._throttle.is_busy(now), self._journal.data_log, self._draining.soon_empty)
+            if is_sample_due:
+                self._choose_next(goal)
+            self._throttle.earn(is_far_above=self._is_far_above)
         steps = 0
         while self.is_wanted and steps < STEPS_MAX and self._throttle.allows(now):
             if not self._make_index_room(make_checkpoint):
                 break
             copied_bytes, scanned_bytes = self.appended_bytes, self._counts.scanned_bytes
-            self.is_wanted = self.step()
+            self.is_wanted = self.step(goal)
             copied_bytes, scanned_bytes = self.appended_bytes - copied_bytes, self._counts.scanned_bytes - scanned_bytes
             self._throttle.count_copied(copied_bytes + scanned_bytes // SCAN_DIVISOR, now)
             steps += self.is_wanted
         if steps:
             with self._state_lock:
-                self._choose_next()
+                self._choose_next(goal)
         return steps
 
     def _make_index_room(self, make_checkpoint: MakeCheckpoint) -> bool:
         """Checkpoint if the index fills. False: the checkpoint is postponed."""
         return make_checkpoint() if self._index.is_filling else True
 
-    def _choose_next(self) -> None:
-        sizes = self.sizes()
+    def _choose_next(self, goal: Goal) -> None:
+        sizes = self.sizes(goal)
         if self._source is None:
             self._begin_round()
-            self._source = self._choose()
+            self._source = self._choose(goal)
         self.is_wanted = self._source is not None
         self._is_far_above = sizes.remaining_bytes > sizes.target_under_load_bytes
         self._wants_cleanup = sizes.whole_bytes > sizes.target_bytes and self._would_remove()
@@ -235,33 +254,25 @@ class Relocation:
         """Let data logs be tried again for which there was no memory. Requires: the lock."""
         self.left.waiting.clear()
 
-    def _choose(self) -> RelocationSource | None:
+    def _choose(self, goal: Goal) -> RelocationSource | None:
         """Return the data log that frees most for its price. None: no data log is worth it. Requires: the lock."""
-        sizes = self.sizes()
+        sizes = self.sizes(goal)
         is_above = sizes.remaining_bytes > sizes.target_bytes
         if not is_above and not (self._is_under_way and sizes.remaining_bytes > sizes.stop_below_bytes):
             self._is_under_way = False
             return None
-        end = self._round_end if self._round_end is not None else self._journal.data_log
         remaining = self._sealed() - set(self._removable())
         choice = choose(
             self._index.data_log_uses,
             self._journal.sizes,
-            [data_log for data_log in remaining if data_log <= end],
+            [data_log for data_log in remaining if data_log <= goal.newest],
             prepared_bytes=self._branches.prepared_bytes,
-            unmovable=self.left.kept | self.left.waiting | self._soon_empty() | set(self._branches.open_data_logs),
+            unmovable=self.left.kept | self.left.waiting | set(self._branches.open_data_logs) | goal.soon_empty,
             unnameable=self.left.unnameable,
             only_sparse=not is_above,
         )
         self._is_under_way = choice is not None
         return self._opened(*choice) if choice is not None else None
-
-    def _soon_empty(self) -> set[int]:
-        """Return the data logs that consumers will soon have emptied; none during `run`, which waits for no consumer.
-
-        Requires: the lock.
-        """
-        return self._draining.soon_empty if self._round_end is None else set()
 
     def _opened(self, data_log: int, is_naming: bool, freed_bytes: int) -> RelocationSource | None:
         try:
@@ -280,7 +291,7 @@ class Relocation:
         )
         return RelocationSource(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
 
-    def step(self) -> bool:
+    def step(self, goal: Goal) -> bool:
         """Scan a part of a data log and copy its live messages. Requires: no lock. Raises StoreFailed.
 
         Return False if nothing was done: no data log is worth it, or memory, index or disk has no room. If the index is
@@ -289,11 +300,11 @@ class Relocation:
         require_outside(self._state_lock, self._sync_lock)
         with self._checkpoint_lock:
             is_done = True
-            source = self._begin_step()
+            source = self._begin_step(goal)
             if source is None:
                 return False
             try:
-                is_done = self._advance(source)
+                is_done = self._advance(source, goal.soon_empty)
                 if is_done and not source.is_naming:
                     self._move_prepared(source)
             except StoreFull as full:
@@ -308,7 +319,7 @@ class Relocation:
                         self._release(source)
             return True
 
-    def _begin_step(self) -> RelocationSource | None:
+    def _begin_step(self, goal: Goal) -> RelocationSource | None:
         """Choose a data log, if none is chosen, and reserve the memory of a step. Requires: no state lock.
 
         None: no data log is worth it, or memory or index has no room.
@@ -316,7 +327,7 @@ class Relocation:
         with self._state_lock:
             if self._journal.failure is not None:
                 raise self._journal.failure.again()
-            source = self._source = self._source or self._choose()
+            source = self._source = self._source or self._choose(goal)
             if source is None or self._index.is_crowded:
                 return None
             if not self._account.reserve(STEP_CHARGE_BYTES):
@@ -343,14 +354,14 @@ class Relocation:
         self._account.release(source.charge_bytes)
         self._source = None
 
-    def _advance(self, source: RelocationSource) -> bool:
+    def _advance(self, source: RelocationSource, soon_empty: Set[int]) -> bool:
         """Continue with a data log; return whether it is finished."""
         counts = self._counts
         scanned_to, copied_to = counts.scanned_bytes + SCAN_BYTES, counts.appended_bytes + COPY_STEP_BYTES
         while counts.scanned_bytes < scanned_to and counts.appended_bytes < copied_to:
             piece = scan_piece(source.file, source.offset, source.end) if source.is_scanning else None
             with self._state_lock:
-                live = self._find_live(source, piece)
+                live = self._find_live(source, piece, soon_empty)
             if live is None:
                 return True
             if not source.is_naming:
@@ -365,7 +376,9 @@ class Relocation:
                 source.place = source.behind
         return False
 
-    def _find_live(self, source: RelocationSource, piece: ScannedPiece | None) -> list[LiveMessages] | None:
+    def _find_live(
+        self, source: RelocationSource, piece: ScannedPiece | None, soon_empty: Set[int]
+    ) -> list[LiveMessages] | None:
         """Return the live messages of a piece; without a piece, those of some blocks of the index.
 
         None: the data log is finished.
@@ -379,7 +392,7 @@ class Relocation:
         if use is None or not use.pending_messages:
             self._finish(source, use)
             return None
-        if not source.is_naming and source.data_log in self._soon_empty():
+        if not source.is_naming and source.data_log in soon_empty:
             return None
         search = self._live_search
         is_scanned = piece is not None and piece.behind == source.offset

@@ -15,7 +15,7 @@ from ..format.needs_record import NeededRun, needs_payload
 from ..format.record import HEADER_BYTES, NEEDS, LaneRun
 from ..journal.journal import Journal
 from ..numbering import UNLIMITED
-from ..state.transactions import NOTHING_UNDECIDED, Undecided
+from ..state.branches import NOTHING_UNDECIDED, Undecided
 from ..structures.sequence_set import SequenceSet
 
 logger = LateLogger("forebay.store.cleanup")

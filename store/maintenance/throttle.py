@@ -20,20 +20,27 @@ class Throttle:
 
     def __init__(self, now: float) -> None:
         self._appended_bytes = 0
+        # What others appended between the last two samples.
+        self._sampled_bytes = 0
         self._credit_bytes = 0
         self._busy_at = now
 
-    def sample(self, now: float, appended_bytes: int, *, is_far_above: bool) -> None:
-        """Note the amount of traffic.
+    def sample(self, now: float, appended_bytes: int) -> None:
+        """Note the amount of traffic. `earn` follows.
 
-        appended_bytes: total appended by others than relocation. is_far_above: whether the journal is above the bound
-            that holds under load.
+        appended_bytes: total appended by others than relocation.
         """
-        since = appended_bytes - self._appended_bytes
+        self._sampled_bytes = appended_bytes - self._appended_bytes
         self._appended_bytes = appended_bytes
-        if since >= IDLE_BYTES:
+        if self._sampled_bytes >= IDLE_BYTES:
             self._busy_at = now
-        earned = since if is_far_above else since // SHARE_OF_TRAFFIC
+
+    def earn(self, *, is_far_above: bool) -> None:
+        """Allow relocation its share of the traffic of the last sample.
+
+        is_far_above: whether the journal is above the bound that holds under load.
+        """
+        earned = self._sampled_bytes if is_far_above else self._sampled_bytes // SHARE_OF_TRAFFIC
         self._credit_bytes = min(self._credit_bytes + earned, CREDIT_BYTES_MAX)
 
     def is_busy(self, now: float) -> bool:

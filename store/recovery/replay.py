@@ -72,8 +72,8 @@ from ..numbering import (
     OFFSET_MASK,
     location_text,
 )
+from ..state.branches import apply_commit, read_lengths, read_slice_times
 from ..state.journaled_state import JournaledState
-from ..state.transactions import apply_commit, read_lengths, read_slice_times
 from ..structures.sequence_set import SequenceSet
 
 RECENT_MESSAGES_MAX: Final = 16_384

@@ -16,8 +16,8 @@ from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions
 from ..metadata.metadata_store import MetadataStore
+from .branches import Branches
 from .property_table import PropertyTable
-from .transactions import Branches
 
 
 @dataclass(slots=True)

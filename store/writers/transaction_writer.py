@@ -1,7 +1,7 @@
 """TransactionWriter: write the messages of a transaction, prepare it, and commit it or roll it back.
 
 The messages of a transaction are slices whose messages no lane has before the commit. The commit is one record, so a
-crash leaves the whole transaction or no part of it. store/state/transactions.py has the branches without an outcome.
+crash leaves the whole transaction or no part of it. store/state/branches.py has the branches without an outcome.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..index.index import Index
 from ..index.journaled_lane import JournaledLane
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
+from ..state.branches import Branches, apply_commit, read_lengths, read_slice_times
 from ..state.property_table import PropertyTable
-from ..state.transactions import Branches, apply_commit, read_lengths, read_slice_times
 
 
 class TransactionWriter:

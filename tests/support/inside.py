@@ -57,7 +57,7 @@ from forebay.dispatch.explain.queues import explain_subject
 from forebay.dispatch.explain.short import explain_in_short
 from forebay.dispatch.explain.stuck import why_stuck
 from forebay.dispatch.forebay import Forebay
-from forebay.dispatch.loading.eager import EagerLoader
+from forebay.dispatch.loading.eager_loader import EagerLoader
 from forebay.dispatch.loading.warmer import CacheWarmer
 from forebay.dispatch.planning.recorder import Recorder
 from forebay.dispatch.producer.sender_parts import SenderParts

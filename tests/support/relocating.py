@@ -103,8 +103,9 @@ def steps(work: Relocation, lock: OwnedLock, data_log: int, *, is_naming: bool, 
     """Relocate out of a data log, worth its cost or not; yield whether each step did something."""
     with lock:
         work._source = work._opened(data_log, is_naming, freed_bytes)
+        goal = work.thorough_goal()
     while work._source is not None:
-        yield work.step()
+        yield work.step(goal)
 
 
 def place_of(work: Relocation) -> str:

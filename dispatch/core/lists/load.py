@@ -1,7 +1,7 @@
 """Load: messages on their way from the caches and the disk into one list.
 
 A load is chosen under the state lock, read outside it, and put into its list under the lock again: see
-loading/eager.py. The list is a type parameter, because a load calls no method of it.
+loading/eager_loader.py. The list is a type parameter, because a load calls no method of it.
 """
 
 from __future__ import annotations

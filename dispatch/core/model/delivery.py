@@ -204,13 +204,17 @@ class DeliveryLane(ABC):
                  published_end
     free         no record           an arrival; giving back; the    a hand-out, an expiry, an operator
                                      end of a delay or transaction
-    in flight    deliveries          DispatchArea: a hand-out        DispatchArea.settle: ack, nack, release, close
+    in flight    deliveries          DispatchArea: a hand-out;       DispatchArea.settle: ack, nack, release, close;
+                                     unpark: a rollback              park: an ack in a transaction
     parked       parked              an ack in a transaction;        the transaction's outcome; the end of the delay
                                      DelayedRedelivery, if the
                                      index has no room
     delayed      pending_lane        Redelivery: a nack with a       DelayedRedelivery: the end of the delay
                                      delay
     dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
+
+    Within one hold of the lock, StagedAcks puts a parked delivery back in flight in order to settle it, and Rejections
+    takes deliveries out of flight while it moves their messages.
 
     A free message is in lists and caches, or only on disk, behind the frontier of a list. A list may still have
     messages that are no longer free or pending; SelectorGroup.claim finds that out. A message that was sent with a

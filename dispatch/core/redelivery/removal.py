@@ -11,7 +11,7 @@ from typing import Final
 
 from ....cache.messages.message_cache import MessageCache
 from ....store.errors import ForebayError
-from ....store.state.transactions import Branches
+from ....store.state.branches import Branches
 from ....store.structures.sequence_set import SequenceSet
 from ..areas.list_registry import ListRegistry
 from ..areas.target_area import TargetArea

@@ -13,7 +13,7 @@ from ...admin.quarantine import Quarantine
 from ...consumer.stuck_consumers import StuckConsumers
 from ...core.destinations.queue_state import QueueState
 from ...core.model.destination import CoreConsumer
-from ...loading.eager import EagerLoader
+from ...loading.eager_loader import EagerLoader
 from ...loading.warmer import CacheWarmer
 from ...topics.subscriptions.subscription_registry import SubscriptionRegistry
 from ..auto_limit import AutoLimit

@@ -18,7 +18,7 @@ from ...core.destinations.queue_registry import QueueRegistry
 from ...core.owners import CoreOwners, DestinationOwners
 from ...core.publisher import Publisher
 from ...core.redelivery.removal import Removals
-from ...loading.eager import EagerLoader
+from ...loading.eager_loader import EagerLoader
 from ...loading.warmer import CacheWarmer
 from ...transactions.staging import PropertyStaging, Staging
 from ...transactions.transaction import TransactionParts

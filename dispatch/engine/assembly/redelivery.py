@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ....cache.accounting import holder_names
 from ...core.redelivery.deadlines import AckDeadlines
 from ...core.redelivery.delayed_redelivery import DelayedRedelivery
-from ...core.redelivery.due import DueMessages
+from ...core.redelivery.due_messages import DueMessages
 from ...core.redelivery.redelivery import Redelivery
 from ...core.redelivery.timed_lanes import TimedLanes
 from .areas import AreaLayer

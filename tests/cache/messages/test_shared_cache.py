@@ -164,6 +164,21 @@ def test_a_message_that_takes_the_place_of_the_only_one_leaves_the_readers_where
     assert readers.held() == [101]
 
 
+def test_a_message_that_finds_no_room_even_in_the_place_of_the_only_one_leaves_the_readers_where_they_are() -> None:
+    large: StoredMessage = (1, b"", bytes(1000), 0)
+    readers = Readers(share_bytes=charge_of(large) + charge_of(message(0)))
+    readers.mine.follow_readers([0, 100])
+    readers.cache.put(TOPIC + 1, message(0))
+    readers.cache.put(TOPIC + 1, message(1))
+    assert readers.mine.put(MINE, message(50))
+    assert not readers.mine.put(MINE, large)
+    assert readers.held() == []
+    readers.cache.discard_lane(TOPIC + 1)
+    assert readers.mine.put(MINE, message(50)) and readers.mine.put(MINE, message(101))
+    readers.cache.give_back(1)
+    assert readers.held() == [101], "50 is farther from the reader that comes to it next"
+
+
 def test_readers_of_whose_messages_none_came_are_forgotten(readers: Readers) -> None:
     readers.mine.follow_readers([0, 100])
     readers.mine.discard_before(0)

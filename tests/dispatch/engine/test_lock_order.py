@@ -12,14 +12,16 @@ from simulated_bay import SimulatedBay
 
 from forebay import Closed, Forebay, NestedCall
 from forebay.store.environment.locks import OwnedLock
+from forebay.store.maintenance.relocation import Goal
 
 PATIENCE_SECONDS = 10.0
+GOAL = Goal(packs_closely=True, newest=0, soon_empty=frozenset())
 
 CALLS: dict[str, Callable[[Forebay], object]] = {
     "checkpoint": lambda bay: bay.checkpoint(),
     "cleanup": lambda bay: bay.cleanup(),
     "resize": lambda bay: bay.resize("8MiB"),
-    "relocation": lambda bay: inside(bay).relocation.step(),
+    "relocation": lambda bay: inside(bay).relocation.step(GOAL),
     "sync": lambda bay: inside(bay).syncer.sync(),
 }
 

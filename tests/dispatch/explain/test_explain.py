@@ -421,6 +421,21 @@ def test_whole_says_who_keeps_most_of_the_disk_and_holds_memory() -> None:
     assert explanation.sentence.startswith("Memory: ")
 
 
+def test_explaining_a_store_whose_limit_falls_lets_it_fall_no_further() -> None:
+    simulated = SimulatedBay(memory_limit="8MiB")
+    budget = simulated.budget
+    holder = budget.holder("test")
+    held = budget.free_bytes
+    assert holder.reserve(held)
+    before = budget.limit_bytes
+    budget.resize(before // 2)
+    holder.release(held)
+    assert " of 8.0 MiB are held" in simulated.bay.explain().sentence
+    assert budget.limit_bytes == before
+    budget.approach_target()
+    assert budget.limit_bytes == before // 2
+
+
 def test_a_message_of_a_topic_counts_once_and_is_named_with_what_frees_it() -> None:
     simulated = small_bay()
     durable_subscriptions(simulated)

@@ -28,7 +28,7 @@ from forebay.store.inspect.dump import dump
 from forebay.store.metadata.metadata_store import MetadataFull, MetadataUnopened
 from forebay.store.numbering import OFFSET_BITS
 from forebay.store.recovery.verify import examine_all, judge
-from forebay.store.state.transactions import read_lengths
+from forebay.store.state.branches import read_lengths
 from forebay.testing import ManualClock
 
 SMALL_FILES: dict[str, Any] = {"max_file_length": "64KiB", "memory_limit": "16MiB"}

@@ -12,7 +12,7 @@ from extents import by_record
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.store.format.places import Extent
+from forebay.store.format.places import Extent, SingleRecords
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.index.block import BLOCK_CHARGE_BYTES, Block, BlockDamaged
 from forebay.store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT
@@ -131,6 +131,28 @@ def test_random_blocks_agree_with_a_list(seed: int) -> None:
         if run is not None:
             model.check_extents(*run)
         model.block = repacked(model.block)
+
+
+def test_slices_of_one_message_behind_a_roll_are_read_as_singles() -> None:
+    block = Block(NUMBER)
+    for data_log, offset in ((1, 5_000), (1, 6_000), (2, 24), (2, 100)):
+        block.add_slice(data_log, offset, array("I", [10]))
+    assert block.starts is None
+    assert list(block.extents(0, 3)) == [
+        SingleRecords(1, BASE, array("I", [5_000, 6_000]), array("I", [10, 10])),
+        SingleRecords(2, BASE + 2, array("I", [24, 100]), array("I", [10, 10])),
+    ]
+    block._check()
+
+
+def test_slice_of_one_message_before_the_last_record_of_its_data_log_is_a_record_by_itself() -> None:
+    """A transaction wrote it, and was committed after the last record."""
+    block = Block(NUMBER)
+    for data_log, offset in ((1, 5_000), (2, 100), (2, 24)):
+        block.add_slice(data_log, offset, array("I", [10]))
+    assert block.starts == array("H", [0, 1, 2])
+    assert [extent.offset for extent in block.extents(0, 2) if isinstance(extent, Extent)] == [5_000, 100, 24]
+    block._check()
 
 
 def test_empty_block_has_nothing_pending() -> None:

@@ -497,3 +497,18 @@ def test_beside_traffic_small_messages_are_not_packed_closer(is_busy: bool) -> N
             store.bay.step()
     assert bool(store.relocation.messages) is not is_busy
     store.check()
+
+
+def test_what_is_due_beside_traffic_does_not_go_by_the_explicit_cleanup_before_it() -> None:
+    store = SimulatedBay(max_file_length="64KiB", memory_limit="8MiB")
+    queue = store.queue()
+    consumer = queue.subscribe()
+    store.bay.cleanup()
+    for _ in range(12_000):
+        queue.send(bytes(16))
+    for _ in range(3_000):
+        queue.send(bytes(16))
+        consumer.ack(consumer.take(1)[0])
+    store.clock.advance(1.1)
+    store.bay.step()
+    assert not store.relocation.messages, "small messages are packed closer in idle time alone"

@@ -132,7 +132,8 @@ def test_a_tenth_of_the_traffic_is_copied_and_as_much_as_it_where_the_journal_is
         for n in range(1000):
             now = n / 100
             appended += 50_000
-            throttle.sample(now, appended, is_far_above=is_far_above)
+            throttle.sample(now, appended)
+            throttle.earn(is_far_above=is_far_above)
             while throttle.allows(now):
                 throttle.count_copied(30_000, now)
                 copied += 30_000
@@ -141,11 +142,14 @@ def test_a_tenth_of_the_traffic_is_copied_and_as_much_as_it_where_the_journal_is
 
 def test_idle_time_costs_nothing_and_credit_is_not_saved_up() -> None:
     throttle = Throttle(0.0)
-    throttle.sample(0.1, 1 << 30, is_far_above=True)
+    throttle.sample(0.1, 1 << 30)
+    throttle.earn(is_far_above=True)
     throttle.count_copied(CREDIT_BYTES_MAX, 0.1)
     assert not throttle.allows(0.2)
-    throttle.sample(0.3, (1 << 30) + 100, is_far_above=False)
+    throttle.sample(0.3, (1 << 30) + 100)
+    throttle.earn(is_far_above=False)
     assert throttle.allows(0.1 + IDLE_SECONDS)
     throttle.count_copied(1 << 30, 0.1 + IDLE_SECONDS)
-    throttle.sample(1.0, (1 << 30) + 100_000, is_far_above=False)
+    throttle.sample(1.0, (1 << 30) + 100_000)
+    throttle.earn(is_far_above=False)
     assert throttle.allows(1.0)

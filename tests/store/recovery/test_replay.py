@@ -153,7 +153,7 @@ def commit_of_an_ack(journal: Journal, lane: DestinationLane) -> None:
         (subscription_to_nothing, "a subscription to what is no topic"),
         (commit_of_nothing, "that is not there"),
         (commit_of_a_slice_across_blocks, "a slice of a commit crosses a block"),
-        (commit_of_another_number_of_messages, "a slice of a commit crosses a block"),
+        (commit_of_another_number_of_messages, "a commit names 2 messages of a slice that has 1"),
         (commit_of_a_message_of_no_transaction, "the slice belongs to another transaction"),
         (commit_of_another_transaction, "the slice belongs to another transaction"),
         (commit_of_an_ack, "another record lies there"),

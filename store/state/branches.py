@@ -1,4 +1,4 @@
-"""Transactions: messages that are in the journal but take effect only with a later record.
+"""Branches: transactions whose messages are in the journal but take effect only with a later record.
 
 A transaction writes its messages at once, as slices whose messages no lane has yet. The commit record names all slices,
 gives the messages their sequences, and acknowledges messages. It is one record, so a crash leaves the whole transaction
@@ -215,7 +215,9 @@ def apply_commit(
             if lengths is None:
                 lane.skip_to(placed.first + placed.messages)
                 continue
-            if len(lengths) != placed.messages or placed.messages > lane.slice_capacity:
+            if len(lengths) != placed.messages:
+                raise RecordDamaged(f"a commit names {placed.messages} messages of a slice that has {len(lengths)}")
+            if placed.messages > lane.slice_capacity:
                 raise RecordDamaged("a slice of a commit crosses a block")
             lane.add_slice(home, placed.position & OFFSET_MASK, list(lengths), index.use(home))
             if placed.is_timed:

@@ -8,7 +8,7 @@ import pytest
 from tmp_storages import numbered
 
 from forebay.cache.accounting.budget import Budget
-from forebay.cache.spill.buffer import BATCH_BYTES, BATCH_MESSAGES, SpillBuffer
+from forebay.cache.spill.spill_buffer import BATCH_BYTES, BATCH_MESSAGES, SpillBuffer
 
 POOL, LONE = 900, 901
 
