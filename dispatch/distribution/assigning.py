@@ -226,7 +226,7 @@ class AssigningDistribution(Distribution):
                 return
 
     def _dispatch_from(self, take: Take, own: TargetList) -> bool:
-        """Dispatch from one list and its counterpart; return whether both are empty without supply."""
+        """Dispatch from one list and its counterpart; return whether both ran out of messages."""
         if own.counterpart is not None:
             return self._dispatch_area.dispatch_interleaved(take, own)
         if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):

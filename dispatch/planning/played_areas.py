@@ -54,7 +54,8 @@ class PlayedAreas:
             measures=traffic.measures,
         )
         self.target_area = TargetArea(monitor, loads, self.dispatch_area, traffic)
-        self.list_registry = ListRegistry(memory, self.watermarks, loads, self.dispatch_area, events, traffic)
+        watermarks, reclaim = self.watermarks, self.watermarks.reclaim
+        self.list_registry = ListRegistry(memory, watermarks, reclaim, loads, self.dispatch_area, events, traffic)
         distributions = DistributionParts(
             target_area=self.target_area,
             list_registry=self.list_registry,

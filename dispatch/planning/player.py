@@ -89,6 +89,7 @@ class TracePlayer:
             self.monitor,
             self._list_registry,
             self.watermarks,
+            self.watermarks.reclaim,
             self.dispatch_area,
             self.loads,
             memory.overflow.account,

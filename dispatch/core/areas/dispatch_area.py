@@ -149,7 +149,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         return take.deliveries
 
     def dispatch_interleaved(self, take: Take, target: TargetList) -> bool:
-        """Dispatch from a list and its counterpart in order of arrival; return whether both are empty without supply."""
+        """Dispatch from a list and its counterpart in order of arrival; return whether both ran out of messages."""
         while True:
             chosen, before = next_by_arrival(target)
             direct = chosen.direct

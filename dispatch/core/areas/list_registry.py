@@ -13,6 +13,7 @@ from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
 from ..lists.consumer_memory import LIST_BYTES, selector_group_charge
 from ..memory.memory_owners import MemoryOwners
+from ..memory.reclaim import Reclaim
 from ..memory.watermarks import Watermarks
 from ..model.destination import CoreDestination, LaneState, SelectorGroup, TargetList
 from .dispatch_area import DispatchArea
@@ -31,6 +32,7 @@ class ListRegistry:
         self,
         memory: MemoryOwners,
         watermarks: Watermarks,
+        reclaim: Reclaim,
         loads: LoadRequests,
         dispatch_area: DispatchArea,
         events: ListEvents,
@@ -45,6 +47,7 @@ class ListRegistry:
         self._memory = memory
         self._consumer_memory = memory.consumer_memory
         self._watermarks = watermarks
+        self._reclaim = reclaim
         self._loads = loads
         self._dispatch_area = dispatch_area
         self._events = events
@@ -170,7 +173,7 @@ class ListRegistry:
 
     def begin_list(self, target: TargetList) -> None:
         """Give a new list its share of memory."""
-        self._watermarks.reclaim.make_room(LIST_BYTES, None)
+        self._reclaim.make_room(LIST_BYTES, None)
         self._consumer_memory.charge(LIST_BYTES)
         self._watermarks.begin(target)
 

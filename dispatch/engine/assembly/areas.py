@@ -81,7 +81,7 @@ def make_areas(
     watermarks = _make_watermarks(foundation, memory, loads, dispatch_area, traffic)
     upcalls.watermarks, upcalls.reclaim = watermarks, watermarks.reclaim
     target_area = TargetArea(foundation.monitor, loads, dispatch_area, traffic)
-    list_registry = ListRegistry(memory, watermarks, loads, dispatch_area, upcalls, traffic)
+    list_registry = ListRegistry(memory, watermarks, watermarks.reclaim, loads, dispatch_area, upcalls, traffic)
     distributions = DistributionParts(
         target_area=target_area,
         list_registry=list_registry,
