@@ -19,7 +19,7 @@ from ..core.model.destination import TargetList
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader
-from .waiting_consumer import WaitingConsumer
+from .flow_controlled_consumer import FlowControlledConsumer
 
 LOAD_WAIT_SECONDS: Final = 5.0
 
@@ -62,7 +62,9 @@ class Search:
         "_parts",
     )
 
-    def __init__(self, parts: SearchParts, consumer: WaitingConsumer, max_messages: int, max_bytes: int | None) -> None:
+    def __init__(
+        self, parts: SearchParts, consumer: FlowControlledConsumer, max_messages: int, max_bytes: int | None
+    ) -> None:
         """Begin a search for a consumer."""
         self._parts = parts
         self._consumer = consumer

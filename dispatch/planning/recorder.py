@@ -41,7 +41,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.observer import ListEvents, TrafficObserver
+from ..core.areas.observer import AreaUpcalls, TrafficObserver
 from ..core.areas.take import Take
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.model.delivery import Delivery, DeliveryLane
@@ -411,11 +411,11 @@ class RecordedDispatchArea(DispatchArea):
         memory: MemoryOwners,
         loads: LoadRequests,
         now_ms: Callable[[], int],
-        events: ListEvents,
+        upcalls: AreaUpcalls,
     ) -> None:
         """The parameters behind the first are those of a DispatchArea: machine code takes no `*arguments` here."""
         self._recorder = recorder
-        super().__init__(memory, loads, now_ms, events)
+        super().__init__(memory, loads, now_ms, upcalls)
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
         delivery = super().dispatch_one(consumer)

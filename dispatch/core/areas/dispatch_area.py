@@ -24,7 +24,7 @@ from ..model.destination import CoreConsumer, LaneState, TargetList
 from ..model.distribution_roles import Dispatcher
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
-from .observer import ListEvents
+from .observer import AreaUpcalls
 from .take import Take
 
 
@@ -53,12 +53,12 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         memory: MemoryOwners,
         loads: LoadRequests,
         now_ms: Callable[[], int],
-        events: ListEvents,
+        upcalls: AreaUpcalls,
     ) -> None:
         """Make the area without deliveries.
 
         loads: asked for a load when a take leaves a list below its low watermark.
-        events: told of messages that a list skipped because they have expired, and of lists to be sampled.
+        upcalls: told of messages that a list skipped because they have expired, and of lists to be sampled.
         """
         self.budget = memory.budget
         self._memories = memories = memory.memories
@@ -68,7 +68,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         # Consumers that can't take because deliveries fill the memory, and lists that found no memory for a load.
         self._waiters: dict[MemoryWaiter, None] = {}
         self._now_ms = now_ms
-        self._events = events
+        self._upcalls = upcalls
         self.dispatch_bytes_max = self.in_flight_bytes_max = 0
 
     def bound_in_flight(self, shares: Shares) -> None:
@@ -122,7 +122,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         ):
             self._loads.runs_low(target)
         if target.taken_bytes >= target.sample_at_bytes:
-            self._events.sampled(target)
+            self._upcalls.sampled(target)
         return delivery
 
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
@@ -187,7 +187,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             taken = self._take_what_fits(take, target, most, stop)
         take.deliveries += _deliveries_of(take.consumer, lane, taken)
         if target.taken_bytes >= target.sample_at_bytes:
-            self._events.sampled(target)
+            self._upcalls.sampled(target)
         if needs_claims and not target.direct:
             if lane.sole_list is target:
                 target.try_without_claims()
@@ -281,7 +281,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 kept.append(direct.popleft())
         direct.extendleft(reversed(kept))
         for sequence in expired:  # only now, when the list is whole again
-            self._events.expired(lane, sequence)
+            self._upcalls.expired(lane, sequence)
 
     def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
         """Drop the first message of a list if it has expired; return whether it was dropped."""

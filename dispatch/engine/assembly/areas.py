@@ -125,7 +125,7 @@ def _make_watermarks(
     dispatch_area: DispatchArea,
     traffic: TrafficObserver,
 ) -> Watermarks:
-    """Return the Watermarks, with the live curve as the observer of the lists."""
+    """Return the Watermarks, with the live curve that they tell of the lists."""
     return Watermarks(
         memory,
         foundation.shares,
