@@ -38,8 +38,8 @@ class ForebayError(Exception):
     Each error can be pickled and copied with its text and its numbers, as multiprocessing and concurrent.futures need.
     """
 
-    stored: int
-    """How many of the first messages a `send_many` has stored, or a `move` moved. Other calls may not have it."""
+    stored: int = 0
+    """How many of the first messages a `send_many` has stored, or a `move` moved. 0 for an error of any other call."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return text and attributes for making the error again, because the constructors take numbers."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 import forebay
 from forebay.cache.process.process_memory import unique_set_bytes
 from forebay.dispatch.config.sizes import KIB, MIB
-from forebay.dispatch.core.memory.watermarks import ListObserver
+from forebay.dispatch.core.memory.watermarks import LiveCurve
 from forebay.store.numbering import UNLIMITED
 
 from ..inside import lock_of, store_of, watermarks_of
@@ -252,7 +252,7 @@ def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, me
         for _ in range(2 * limit_bytes // (KIB * BATCH_MESSAGES)):
             queue.send_many(bodies.messages(BATCH_MESSAGES))
         watermarks: Any = watermarks_of(bay)
-        watching, looking_away = watermarks.watch, ListObserver()
+        watching, looking_away = watermarks.live_curve, LiveCurve()
         seconds: dict[bool, list[float]] = {True: [], False: []}
         with queue.subscribe() as consumer:
             _drain(consumer, BATCH_MESSAGES)
@@ -260,14 +260,14 @@ def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, me
             for number in range(2 * stretches):
                 is_watched = number % 4 in (0, 3)
                 with lock_of(bay):
-                    watermarks.watch = watching if is_watched else looking_away
+                    watermarks.live_curve = watching if is_watched else looking_away
                     target.sample_next_at(0 if is_watched else UNLIMITED)
                 began = time.process_time()
                 for _ in range(messages // batch):
                     queue.send_many(bodies.messages(batch))
                     _drain(consumer, batch)
                 seconds[is_watched].append(time.process_time() - began)
-            watermarks.watch = watching
+            watermarks.live_curve = watching
         with_curve, without = median(seconds[True]), median(seconds[False])
         return {
             "with_us": with_curve / messages * 1e6,

@@ -76,8 +76,7 @@ class Mover:
                     begin += considered
                     moved += taken
         except ForebayError as error:
-            partly = getattr(error, "stored", 0)  # some errors say how much of the last batch was moved
-            error.stored = moved + partly
+            error.stored += moved  # some errors say how much of the last batch was moved
             raise
         return moved
 

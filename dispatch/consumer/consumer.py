@@ -3,7 +3,7 @@
 A Consumer is the object that a user has. Two paths are written here, because every single message passes them: the take
 from RAM, and the ack. Its other methods say what they promise, and call who does the work:
 
-- WaitingConsumer, its base class, knows how much it may take, and wakes who waits for it;
+- FlowControlledConsumer, its base class, knows how much it may take, and wakes who waits for it;
 - its dispatcher hands out messages from RAM, and a Search finds those that are not in RAM;
 - Settlements settle its deliveries;
 - Processing calls the handlers of `process`;
@@ -31,11 +31,11 @@ from ..core.monitor import Monitor
 from ..transactions.transaction import Transaction
 from .consumer_statistics import ConsumerStatistics, consumer_statistics
 from .ending import ConsumerEnding, take_no_more
+from .flow_controlled_consumer import FlowControlledConsumer
 from .options import ConsumerOptions, consumer_charge
 from .processing import ExceptionTypes, NonRetryable, Processing, run_in_threads
 from .search import Search, SearchParts
 from .settlements import Settlements, batch_of
-from .waiting_consumer import WaitingConsumer
 
 PUBLIC: Final = (
     "ack",
@@ -74,7 +74,7 @@ class ConsumerParts:
     confirmer: Confirmer
 
 
-class Consumer(WaitingConsumer):
+class Consumer(FlowControlledConsumer):
     """A consumer, made by `Queue.subscribe` or `Topic.subscribe`.
 
     It is thread-safe and a context manager; iteration takes one message at a time.

@@ -20,8 +20,8 @@ from ..core.model.destination import CoreConsumer
 from ..core.model.distribution_roles import NO_DISPATCH
 from ..core.monitor import Monitor
 from .consumer_registry import ConsumerRegistry
+from .flow_controlled_consumer import FlowControlledConsumer
 from .settlements import batch_of, held_by
-from .waiting_consumer import WaitingConsumer
 
 DRAIN_POLL_SECONDS: Final = 0.025
 """A drain checks this often whether all is settled, so that no ack has to wake it."""
@@ -37,7 +37,7 @@ class ConsumerEnding:
 
     # ------------------------------------------------------------------ draining
 
-    def drain(self, consumer: WaitingConsumer, timeout: float | None) -> bool:
+    def drain(self, consumer: FlowControlledConsumer, timeout: float | None) -> bool:
         """Drain as `Consumer.drain`. Requires: no lock."""
         monitor = self._monitor
         if monitor.is_inside():
@@ -54,7 +54,7 @@ class ConsumerEnding:
                 never.wait(min(left_seconds, DRAIN_POLL_SECONDS))
         return True
 
-    def begin_drain(self, consumer: WaitingConsumer) -> None:
+    def begin_drain(self, consumer: FlowControlledConsumer) -> None:
         """Let a consumer drain from now on; wait for nothing. A second call does nothing. Requires: no lock."""
         with self._monitor.lock, self._monitor.all_or_broken:
             if not consumer.stage.is_over:
@@ -66,7 +66,7 @@ class ConsumerEnding:
         self._monitor.raise_if_closed()
         return consumer.stage.is_closed or not consumer.in_flight
 
-    def _stop_taking(self, consumer: WaitingConsumer) -> None:
+    def _stop_taking(self, consumer: FlowControlledConsumer) -> None:
         """Begin the drain: leave the messages assigned to the consumer to others, and wake all its takes."""
         consumer.stage = DRAINING
         self._dispatch_area.stop_waiting_for_memory(consumer)
@@ -81,7 +81,7 @@ class ConsumerEnding:
 
     # ------------------------------------------------------------------ closing
 
-    def close(self, consumer: WaitingConsumer, processed: Delivery | Sequence[Delivery] | None) -> None:
+    def close(self, consumer: FlowControlledConsumer, processed: Delivery | Sequence[Delivery] | None) -> None:
         """Close as `Consumer.close`. Requires: no lock."""
         tried: frozenset[Delivery] | None = None
         if processed is not None:
@@ -93,18 +93,18 @@ class ConsumerEnding:
             return
         self._close_held(consumer, tried)
 
-    def _close_held(self, consumer: WaitingConsumer, processed: frozenset[Delivery] | None) -> None:
+    def _close_held(self, consumer: FlowControlledConsumer, processed: frozenset[Delivery] | None) -> None:
         with self._monitor.lock, self._monitor.all_or_broken:
             if not consumer.stage.is_closed:
                 self._close(consumer, held_by(consumer), processed)
             consumer.waits.close()
         self._monitor.run_deferred()
 
-    def withdraw(self, consumer: WaitingConsumer) -> None:
+    def withdraw(self, consumer: FlowControlledConsumer) -> None:
         """Close a consumer that has taken nothing, before its host has got it. Requires: the lock."""
         self._close(consumer, (), None)
 
-    def close_with_destination(self, consumer: WaitingConsumer, held: Sequence[Delivery]) -> None:
+    def close_with_destination(self, consumer: FlowControlledConsumer, held: Sequence[Delivery]) -> None:
         """Close a consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
 
         A host that takes only after on_ready takes then, and learns of the end by Closed.
@@ -115,7 +115,7 @@ class ConsumerEnding:
 
     def _close(
         self,
-        consumer: WaitingConsumer,
+        consumer: FlowControlledConsumer,
         held: Sequence[Delivery],
         processed: frozenset[Delivery] | None,
     ) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import arrange
+from ..core.areas.take import Take
 from ..core.lists.consumer_memory import OWN_SELECTOR_GROUP_BYTES
 from ..core.model.delivery import Delivery, is_lazy
 from ..core.model.destination import (
@@ -170,10 +171,11 @@ class AssigningDistribution(Distribution):
             return []
         if common.reserved_for:
             common.reoffer_reserved(consumer.priority)
-        deliveries: list[Delivery] = []
-        self._collect(assigned, most, max_bytes, deliveries)
-        if not deliveries and self._rebalancing.level(assigned):
-            self._collect(assigned, most, max_bytes, deliveries)
+        take = Take(consumer, most, max_bytes)
+        self._collect(take, assigned)
+        if not take.deliveries and self._rebalancing.level(assigned):
+            self._collect(take, assigned)
+        deliveries = take.deliveries
         if not deliveries:
             self._note_idle(assigned)
             return deliveries
@@ -203,9 +205,7 @@ class AssigningDistribution(Distribution):
         """Whether nothing is handed out: each delivery may have to halt its group, and memory has no room for that."""
         return self.queue.has_message_groups and self._message_group_memory.is_full
 
-    def _collect(
-        self, assigned: OwnSelectorGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
-    ) -> None:
+    def _collect(self, take: Take, assigned: OwnSelectorGroup) -> None:
         """Dispatch from the lists of a consumer, highest priority first, and assign more where its own list is empty.
 
         A lower priority comes only after all messages of the higher one, assigned or not.
@@ -214,10 +214,9 @@ class AssigningDistribution(Distribution):
             if own.counterpart is not None and not own.lane.is_persistent:
                 continue
             while True:
-                max_bytes, is_empty = self._dispatch_from(assigned.owner, own, most, max_bytes, deliveries)
-                if not is_empty or len(deliveries) >= most:
+                if not self._dispatch_from(take, own) or len(take.deliveries) >= take.most:
                     return
-                if not self._assignments.assign(assigned, common_list, most - len(deliveries)):
+                if not self._assignments.assign(assigned, common_list, take.most - len(take.deliveries)):
                     break
             if (
                 common_list.direct
@@ -226,18 +225,15 @@ class AssigningDistribution(Distribution):
             ):
                 return
 
-    def _dispatch_from(
-        self, consumer: CoreConsumer, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
-    ) -> tuple[int | None, bool]:
-        """Dispatch from one list and its counterpart; return what is left of max_bytes, and whether both are empty."""
-        dispatch_area = self._dispatch_area
+    def _dispatch_from(self, take: Take, own: TargetList) -> bool:
+        """Dispatch from one list and its counterpart; return whether both ran out of messages."""
         if own.counterpart is not None:
-            return dispatch_area.dispatch_interleaved(consumer, own, most, max_bytes, deliveries)
+            return self._dispatch_area.dispatch_interleaved(take, own)
         if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):
-            max_bytes = dispatch_area.dispatch_from(consumer, own, most, max_bytes, deliveries)
+            self._dispatch_area.dispatch_from(take, own)
         if own.has_supply and own.direct_bytes < own.low_watermark_bytes:
             self._loads.request(own)
-        return max_bytes, not own.direct and not own.has_supply
+        return not own.direct and not own.has_supply
 
     # ------------------------------------------------------------------ what comes back, is settled, is gone
 

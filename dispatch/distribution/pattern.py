@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from ..core.areas.take import Take
 from ..core.model.delivery import Delivery
 from ..core.model.destination import CoreConsumer, CoreDestination, SelectorGroup, TargetList
 from ..core.model.distribution_roles import Dispatcher
@@ -45,7 +46,7 @@ class PatternDistribution(OrdinaryDistribution):
 
         In each priority, the topic behind the one that was served last comes first.
         """
-        deliveries: list[Delivery] = []
+        take = Take(consumer, most, max_bytes)
         firsts = (
             target
             for target in consumer.selector_group.lists
@@ -56,28 +57,25 @@ class PatternDistribution(OrdinaryDistribution):
             last = self._served.get(priority, 0)
             begin = next((at for at, target in enumerate(lists) if target.lane.destination.number > last), 0)
             for target in (*lists[begin:], *lists[:begin]):
-                before = len(deliveries)
-                max_bytes = self._dispatch_from(consumer, target, most, max_bytes, deliveries)
-                if len(deliveries) > before:
+                before = len(take.deliveries)
+                self._dispatch_from(take, target)
+                if len(take.deliveries) > before:
                     self._served[priority] = target.lane.destination.number
-                if len(deliveries) >= most:
-                    return deliveries
+                if len(take.deliveries) >= most:
+                    return take.deliveries
             if any(_has_more(target) for target in lists):
                 break  # the next message must be loaded or is too large for this take; lower priorities wait for it
-        return deliveries
+        return take.deliveries
 
-    def _dispatch_from(
-        self, consumer: CoreConsumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
-    ) -> int | None:
-        """Dispatch from one list and its counterpart; return what is left of max_bytes."""
-        dispatch_area = self._dispatch_area
+    def _dispatch_from(self, take: Take, target: TargetList) -> None:
+        """Dispatch from one list and its counterpart."""
         if target.counterpart is not None:
-            return dispatch_area.dispatch_interleaved(consumer, target, most, max_bytes, deliveries)[0]
+            self._dispatch_area.dispatch_interleaved(take, target)
+            return
         if target.is_ready:
-            max_bytes = dispatch_area.dispatch_from(consumer, target, most, max_bytes, deliveries)
+            self._dispatch_area.dispatch_from(take, target)
         if target.has_supply and target.direct_bytes < target.low_watermark_bytes:
             self._loads.request(target)
-        return max_bytes
 
     def remove_topic(self, topic: CoreDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists of one topic from the selector group, and its deliveries from the consumer."""

@@ -14,7 +14,8 @@ from ...store.checkpoint.checkpointer import Checkpointer
 from ...store.environment.late_log import LateLogger
 from ...store.environment.locks import Wakeup
 from ...store.errors import ForebayError, StoreFailed
-from ..core.areas.load_requests import LOOK_SECONDS, LoadRequests
+from ..core.areas.consumer_trials import LOOK_SECONDS
+from ..core.areas.load_requests import LoadRequests
 from ..core.monitor import Monitor
 from .periodic_tasks import FailingTask, PeriodicTask
 

@@ -13,7 +13,7 @@ from ...store.numbering import UNLIMITED
 from ..config.settings import MEMORY_LIMIT_BYTES_MIN
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.memory.curve import Curve, CurveSampler, ListSample, ListTrack, quantum_bytes
-from ..core.memory.watermarks import ListObserver, Watermarks
+from ..core.memory.watermarks import LiveCurve, Watermarks
 from ..core.model.destination import TargetList
 
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
@@ -28,7 +28,7 @@ LISTS_MAX: Final = 256
 """With more lists, each is assumed to have an equal share: sharing by rates costs O(lists * limits) a second."""
 
 
-class CurveWatch(ListObserver):
+class CurveWatch(LiveCurve):
     """Keeps the live curve of a store. It follows lists in the order in which they begin, while it has memory."""
 
     def __init__(

@@ -43,16 +43,16 @@ class MemoryReports:
             with self._monitor.lock, self._monitor.all_or_broken:
                 for target in part:
                     if target in watermarks.lists:
-                        watermarks.watch.sample(target)
+                        watermarks.live_curve.sample(target)
 
     def since_open(self) -> MemoryReport:
         """Return a report with the curve since the store was opened. Requires: the lock. O(lanes)."""
         self._memory.destination_memory.pay_owed()  # what hosts have dropped is no longer charged
-        return self._report(self._watermarks.watch.curve())
+        return self._report(self._watermarks.live_curve.curve())
 
     def recent(self) -> MemoryReport:
         """Return a report with the curve as of its last sample. Requires: the lock. O(lanes)."""
-        return self._report(self._watermarks.watch.recent_curve())
+        return self._report(self._watermarks.live_curve.recent_curve())
 
     def _report(self, curve: Curve) -> MemoryReport:
         memory = self._memory

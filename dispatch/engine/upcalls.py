@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.areas.observer import ListEvents
+from ..core.areas.observer import AreaUpcalls
 from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import LaneState, TargetList
@@ -24,7 +24,7 @@ from ..topics.numbered_lanes import NumberedLanes
 from .reports import Reports
 
 
-class Upcalls(ListEvents):
+class Upcalls(AreaUpcalls):
     """The calls to owners above their caller. The assembly sets each owner as soon as it exists.
 
     Before an owner is set, a call for it raises AttributeError. `make_room` does nothing then.
@@ -58,7 +58,7 @@ class Upcalls(ListEvents):
 
         The curve asks the DispatchArea how much is in flight, and the Watermarks bound that.
         """
-        self.watermarks.watch.sample(target)
+        self.watermarks.live_curve.sample(target)
 
     def unread(self, lane: LaneState) -> None:
         """For the ListRegistry: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock.

@@ -24,6 +24,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_registry import ListRegistry
 from ..core.areas.load_requests import LoadRequests
 from ..core.lists.load import Load
+from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import TargetList
 from ..core.monitor import Monitor
@@ -45,6 +46,7 @@ class EagerLoader:
         monitor: Monitor,
         list_registry: ListRegistry,
         watermarks: Watermarks,
+        reclaim: Reclaim,
         dispatch_area: DispatchArea,
         loads: LoadRequests,
         spill_account: SpillAccount,
@@ -58,8 +60,8 @@ class EagerLoader:
         self._loads = loads
         self._monotonic = monitor.monotonic
         self._chooser = LoadChooser(watermarks, monitor.monotonic)
-        self._memory = LoadMemory(watermarks, spill_account, reading)
-        self._caches = CacheFiller(watermarks.reclaim, self._memory)
+        self._memory = LoadMemory(watermarks, reclaim, spill_account, reading)
+        self._caches = CacheFiller(reclaim, self._memory)
         self._previous: TargetList | None = None
         # How long loads took, from the choice of messages until all were in RAM. The state lock guards it.
         self.durations = DurationHistogram()

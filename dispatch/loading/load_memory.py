@@ -11,6 +11,7 @@ from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES, charge_of_size
 from ...cache.spill.spill_account import FIRST_REFERENCES_BYTES, REFERENCES_BYTES, SpillAccount
 from ..core.lists.load import Load
+from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
 from ..core.model.destination import TargetList
 
@@ -18,12 +19,12 @@ from ..core.model.destination import TargetList
 class LoadMemory:
     """Reserves memory for loads. Every method requires the lock."""
 
-    def __init__(self, watermarks: Watermarks, spill_account: SpillAccount, reading: Holder) -> None:
+    def __init__(self, watermarks: Watermarks, reclaim: Reclaim, spill_account: SpillAccount, reading: Holder) -> None:
         """spill_account: lends memory for one reference if bookkeeping fills all memory.
         reading: pays for read buffers.
         """
-        self._reclaim = watermarks.reclaim
         self._watermarks = watermarks
+        self._reclaim = reclaim
         self._spill_account = spill_account
         self._reading = reading
 

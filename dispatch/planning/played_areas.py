@@ -12,10 +12,10 @@ from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_registry import ListRegistry
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.observer import ListEvents, TrafficObserver
+from ..core.areas.observer import AreaUpcalls, TrafficObserver
 from ..core.areas.target_area import TargetArea
 from ..core.memory.memory_owners import MemoryOwners
-from ..core.memory.watermarks import ListObserver, Watermarks
+from ..core.memory.watermarks import LiveCurve, Watermarks
 from ..core.model.destination import DestinationStateParts
 from ..core.model.lane_reader import LaneReader
 from ..core.monitor import Monitor
@@ -42,19 +42,20 @@ class PlayedAreas:
         reading: Holder,
     ) -> None:
         """Make them for one memory. now_ms: the store's time. reading: pays for what lanes read."""
-        events, traffic = ListEvents(), TrafficObserver()  # reads for the HeadQueueCache are no hits
-        self.dispatch_area = DispatchArea(memory, loads, now_ms, events)
+        upcalls, traffic = AreaUpcalls(), TrafficObserver()  # reads for the HeadQueueCache are no hits
+        self.dispatch_area = DispatchArea(memory, loads, now_ms, upcalls)
         self.watermarks = Watermarks(
             memory,
             shares,
-            lambda watermarks: ListObserver(),
+            lambda watermarks: LiveCurve(),
             request_load=loads.request,
             bound_in_flight=self.dispatch_area.bound_in_flight,
             retry_waiters=self.dispatch_area.retry_waiters,
             measures=traffic.measures,
         )
         self.target_area = TargetArea(monitor, loads, self.dispatch_area, traffic)
-        self.list_registry = ListRegistry(memory, self.watermarks, loads, self.dispatch_area, events, traffic)
+        watermarks, reclaim = self.watermarks, self.watermarks.reclaim
+        self.list_registry = ListRegistry(memory, watermarks, reclaim, loads, self.dispatch_area, upcalls, traffic)
         distributions = DistributionParts(
             target_area=self.target_area,
             list_registry=self.list_registry,

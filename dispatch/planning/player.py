@@ -29,6 +29,7 @@ from ...store.format.trace import (
     Event,
 )
 from ...store.structures.sequence_set import SequenceSet
+from ..core.areas.consumer_trials import ConsumerTrials
 from ..core.areas.load_requests import LoadRequests
 from ..core.memory.memory_rule import MemoryRule
 from ..core.model.delivery import Delivery, is_lazy, message_of
@@ -78,7 +79,7 @@ class TracePlayer:
         self.lock = self.monitor.lock
         self.budget = Budget(shares.limit_bytes)
         reading = hold_fixed_parts(self.budget, shares, recording_bytes)
-        self.loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
+        self.loads, steady = LoadRequests(_do_nothing, ConsumerTrials(None)), SteadyClock(lambda: 0, lambda: 0.0)
         memory = make_memory(self.budget, shares, memory_rule)
         areas = PlayedAreas(self.monitor, memory, shares, self.loads, steady.now_ms, self.store, reading)
         self.dispatch_area, self.target_area = areas.dispatch_area, areas.target_area
@@ -88,6 +89,7 @@ class TracePlayer:
             self.monitor,
             self._list_registry,
             self.watermarks,
+            self.watermarks.reclaim,
             self.dispatch_area,
             self.loads,
             memory.overflow.account,

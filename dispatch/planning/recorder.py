@@ -41,7 +41,8 @@ from ...store.structures.sequence_set import SequenceSet
 from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.observer import ListEvents, TrafficObserver
+from ..core.areas.observer import AreaUpcalls, TrafficObserver
+from ..core.areas.take import Take
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.model.delivery import Delivery, DeliveryLane
 from ..core.model.destination import CoreConsumer, CoreDestination, LaneState, TargetList, lane_of
@@ -410,11 +411,11 @@ class RecordedDispatchArea(DispatchArea):
         memory: MemoryOwners,
         loads: LoadRequests,
         now_ms: Callable[[], int],
-        events: ListEvents,
+        upcalls: AreaUpcalls,
     ) -> None:
         """The parameters behind the first are those of a DispatchArea: machine code takes no `*arguments` here."""
         self._recorder = recorder
-        super().__init__(memory, loads, now_ms, events)
+        super().__init__(memory, loads, now_ms, upcalls)
 
     def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
         delivery = super().dispatch_one(consumer)
@@ -422,20 +423,11 @@ class RecordedDispatchArea(DispatchArea):
             self._recorder.taken(consumer.selector_group.lists[0], delivery.sequence, 1)
         return delivery
 
-    def dispatch_from(
-        self,
-        consumer: CoreConsumer,
-        target: TargetList,
-        most: int,
-        max_bytes: int | None,
-        deliveries: list[Delivery],
-        before: int = BEHIND_ALL,
-    ) -> int | None:
-        already = len(deliveries)
-        max_bytes = super().dispatch_from(consumer, target, most, max_bytes, deliveries, before)
-        for _, first, count in _runs(deliveries[already:]):
+    def dispatch_from(self, take: Take, target: TargetList, before: int = BEHIND_ALL) -> None:
+        already = len(take.deliveries)
+        super().dispatch_from(take, target, before)
+        for _, first, count in _runs(take.deliveries[already:]):
             self._recorder.taken(target.selector_group.source_list(target), first, count)
-        return max_bytes
 
     def settle(self, delivery: Delivery) -> None:
         super().settle(delivery)

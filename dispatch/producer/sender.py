@@ -115,14 +115,17 @@ class Sender:
         """
         if type(body) is not bytes:
             body = as_bytes(body)
-        # The functions below store no message with a delay, no retained message, and a lifetime only of a persistent
-        # message outside a transaction.
+        # send_message takes any message. What follows it is faster, and takes all messages except these:
         if (
+            # with a delay
             (delay is not NO_DELAY and delay != 0.0)
+            # retained by its topic
             or retain is not False
+            # with a lifetime, if it is in a transaction or non-persistent
             or (expires_in is not None and (transaction is not None or persistent is not True))
+            # the first one with a group, for which the queue must be prepared
             or (
-                group is not None  # the queue must be prepared for its first message with a group
+                group is not None
                 and not self._destination.has_message_groups
                 and self._destination.keeps_message_groups
             )

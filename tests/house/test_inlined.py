@@ -214,7 +214,7 @@ def test_the_dispatch_area_alone_changes_what_a_consumer_has_been_handed() -> No
 
 # ------------------------------------------------------------------ copies in another form
 
-credit = runnable("WaitingConsumer.credit", UNLIMITED=UNLIMITED)
+credit = runnable("FlowControlledConsumer.credit", UNLIMITED=UNLIMITED)
 
 
 def consumers(**fields: object) -> Iterator[Any]:
@@ -225,16 +225,16 @@ def consumers(**fields: object) -> Iterator[Any]:
         yield SimpleNamespace(prefetch_limit=limit, in_flight=held, **fields)
 
 
-@does_as("WaitingConsumer.allowance", "WaitingConsumer.credit")
+@does_as("FlowControlledConsumer.allowance", "FlowControlledConsumer.credit")
 def test_a_consumer_may_take_its_credit_up_to_what_is_asked() -> None:
-    allowance = runnable("WaitingConsumer.allowance")
+    allowance = runnable("FlowControlledConsumer.allowance")
     for consumer, most in product(consumers(), range(1, 4)):
         assert allowance(consumer, most) == min(most, credit(consumer)), (consumer, most)
 
 
-@does_as("Consumer.take", "WaitingConsumer.credit")
+@does_as("Consumer.take", "FlowControlledConsumer.credit")
 def test_a_take_that_may_return_one_message_only_is_a_take_of_one() -> None:
-    take, allowance = runnable("Consumer.take", AT_ONCE=None), runnable("WaitingConsumer.allowance")
+    take, allowance = runnable("Consumer.take", AT_ONCE=None), runnable("FlowControlledConsumer.allowance")
     lock = SimpleNamespace(failure=None)
     monitor = SimpleNamespace(is_inside=bool, bare_lock=nullcontext(), lock=lock, entries=0, deferred=[])
     dispatcher = SimpleNamespace(dispatch_one=lambda consumer: "one", dispatch=lambda *_: ["several"])
@@ -244,7 +244,7 @@ def test_a_take_that_may_return_one_message_only_is_a_take_of_one() -> None:
         assert take(consumer, most) == (["one"] if allowed == 1 else ["several"] if allowed > 1 else []), consumer
 
 
-@does_as("Precedence._above", "WaitingConsumer.credit")
+@does_as("Precedence._above", "FlowControlledConsumer.credit")
 def test_precedence_passes_over_a_consumer_without_credit() -> None:
     above = runnable("Precedence._above")
     for consumer in consumers(demand=1, activity=SimpleNamespace(is_slow=False)):

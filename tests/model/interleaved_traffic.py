@@ -25,7 +25,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, StateError, TransactionError
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core.areas import load_requests as read_ahead
+from forebay.dispatch.core.areas import consumer_trials
 from forebay.store.format.message_properties import WARY_MAPS, decode_headers, encode_properties, header_values
 from forebay.testing import ManualClock
 
@@ -173,7 +173,7 @@ class InterleavedTraffic:
 
         with (
             patch.object(clock, "computed_seconds", computed_seconds),
-            patch.multiple(read_ahead, FILLS_MAX=0, FED_SECONDS=0.0, _may_be_left=read_ahead._is_alone),
+            patch.multiple(consumer_trials, FILLS_MAX=0, FED_SECONDS=0.0, _may_be_left=consumer_trials._is_alone),
         ):
             yield
 

@@ -262,7 +262,7 @@ class Inside:
 
     def let_loader_stand_back(self, clock: Clock) -> None:
         """Let the loader leave lists to consumers that never pause, as it does if a thread loads."""
-        self.loads.judge_consumers_by(clock)
+        self.loads.trials.judge_by(clock)
 
     @property
     def dead_letters(self) -> DeadLetterMover:

@@ -14,6 +14,7 @@ from forebay.cache.accounting.overdraft import Overdraft
 from forebay.cache.accounting.shares import QuotaBytes, Shares
 from forebay.cache.messages.memory_registry import MemoryRegistry
 from forebay.cache.spill.overflow import Overflow
+from forebay.dispatch.core.areas.consumer_trials import ConsumerTrials
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.non_persistent_lane_state import NonPersistentLaneState
@@ -56,7 +57,7 @@ class Areas:
         self.budget.holder(holder_names.CURVE)
         # How often the loader was woken.
         self.woken = 0
-        self.loads = LoadRequests(self._wake_loader, self.clock)
+        self.loads = LoadRequests(self._wake_loader, ConsumerTrials(self.clock))
         shares = Shares.of(limit_bytes, index_bytes=0, metadata_bytes=0, fixed_bytes=0, quotas=quotas)
         self.memory = self._make_memory(memory_rule or MemoryRule(), quotas)
         self._store = PlayedStore()

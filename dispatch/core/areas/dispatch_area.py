@@ -24,7 +24,8 @@ from ..model.destination import CoreConsumer, LaneState, TargetList
 from ..model.distribution_roles import Dispatcher
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
-from .observer import ListEvents
+from .observer import AreaUpcalls
+from .take import Take
 
 
 class MemoryWaiter(Protocol):
@@ -52,12 +53,12 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         memory: MemoryOwners,
         loads: LoadRequests,
         now_ms: Callable[[], int],
-        events: ListEvents,
+        upcalls: AreaUpcalls,
     ) -> None:
         """Make the area without deliveries.
 
         loads: asked for a load when a take leaves a list below its low watermark.
-        events: told of messages that a list skipped because they have expired, and of lists to be sampled.
+        upcalls: told of messages that a list skipped because they have expired, and of lists to be sampled.
         """
         self.budget = memory.budget
         self._memories = memories = memory.memories
@@ -67,7 +68,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         # Consumers that can't take because deliveries fill the memory, and lists that found no memory for a load.
         self._waiters: dict[MemoryWaiter, None] = {}
         self._now_ms = now_ms
-        self._events = events
+        self._upcalls = upcalls
         self.dispatch_bytes_max = self.in_flight_bytes_max = 0
 
     def bound_in_flight(self, shares: Shares) -> None:
@@ -121,7 +122,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         ):
             self._loads.runs_low(target)
         if target.taken_bytes >= target.sample_at_bytes:
-            self._events.sampled(target)
+            self._upcalls.sampled(target)
         return delivery
 
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
@@ -129,85 +130,69 @@ class DispatchArea(Dispatcher[CoreConsumer]):
 
         If the result is empty, list_order.list_to_load says what must be read first.
         """
-        deliveries: list[Delivery] = []
+        take = Take(consumer, most, max_bytes)
         for target in consumer.selector_group.lists:
             if target.counterpart is not None:
-                if target.lane.is_persistent:
-                    max_bytes, is_empty = self.dispatch_interleaved(consumer, target, most, max_bytes, deliveries)
-                    if not is_empty:
-                        break
+                if target.lane.is_persistent and not self.dispatch_interleaved(take, target):
+                    break
                 continue
             if target.returned.count and (not target.direct or target.returned.first < target.direct[0][0]):
                 break
             if target.direct:
-                max_bytes = self.dispatch_from(consumer, target, most, max_bytes, deliveries)
+                self.dispatch_from(take, target)
                 if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
                     self._loads.runs_low(target)
-                if len(deliveries) >= most or target.direct:
+                if len(take.deliveries) >= most or target.direct:
                     break
             if target.has_supply:
                 break
-        return deliveries
+        return take.deliveries
 
-    def dispatch_interleaved(
-        self, consumer: CoreConsumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
-    ) -> tuple[int | None, bool]:
-        """Dispatch from a list and its counterpart in order of arrival.
-
-        Return how many bytes are left of max_bytes, and whether both lists are empty and have no supply.
-        """
+    def dispatch_interleaved(self, take: Take, target: TargetList) -> bool:
+        """Dispatch from a list and its counterpart in order of arrival; return whether both ran out of messages."""
         while True:
             chosen, before = next_by_arrival(target)
             direct = chosen.direct
             if not direct and not chosen.has_supply:
-                return max_bytes, True
-            if not direct or len(deliveries) >= most:
-                return max_bytes, False
+                return True
+            if not direct or len(take.deliveries) >= take.most:
+                return False
             if chosen.returned.count and chosen.returned.first < direct[0][0]:
-                return max_bytes, False
+                return False
             count = len(direct)
-            max_bytes = self.dispatch_from(consumer, chosen, most, max_bytes, deliveries, before)
+            self.dispatch_from(take, chosen, before)
             if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
                 self._loads.request(chosen)  # not runs_low: no list with a counterpart is left to its consumer
             if len(direct) == count:
-                return max_bytes, False
+                return False
 
-    def dispatch_from(
-        self,
-        consumer: CoreConsumer,
-        target: TargetList,
-        most: int,
-        max_bytes: int | None,
-        deliveries: list[Delivery],
-        before: int = BEHIND_ALL,
-    ) -> int | None:
-        """Dispatch messages of a list that lie before a sequence; return how many bytes are left of max_bytes.
+    def dispatch_from(self, take: Take, target: TargetList, before: int = BEHIND_ALL) -> None:
+        """Dispatch messages of a list that lie before a sequence.
 
         The first message of a take is dispatched however large it is. If memory has no room for a body, the delivery is
-        lazy and reads the body when asked. If memory has no room for a lazy delivery, or max_bytes is used up, the rest
-        stays in the list.
+        lazy and reads the body when asked. If memory has no room for a lazy delivery, or `bytes_left` is used up, the
+        rest stays in the list.
         """
         lane, needs_claims = target.lane, target.needs_claims
-        most -= len(deliveries)
+        most = take.most - len(take.deliveries)
         if target.is_timed and not needs_claims:
             self._remove_expired(target, most)
         stop = BEHIND_ALL
         if target.returned.count or before < BEHIND_ALL:
             most, stop = _bounds(target, most, before)
-        if max_bytes is None and target.direct_bytes <= self._in_flight_rooms(lane.memory)[0]:
+        if take.bytes_left is None and target.direct_bytes <= self._in_flight_rooms(lane.memory)[0]:
             taken = self._take_free(target, most, stop) if needs_claims else target.take_first(most)
             self._transfer_charges(target, charge_of_all(taken), 0)
         else:
-            taken, max_bytes = self._take_what_fits(target, most, stop, max_bytes, is_first=not deliveries)
-        deliveries += _deliveries_of(consumer, lane, taken)
+            taken = self._take_what_fits(take, target, most, stop)
+        take.deliveries += _deliveries_of(take.consumer, lane, taken)
         if target.taken_bytes >= target.sample_at_bytes:
-            self._events.sampled(target)
+            self._upcalls.sampled(target)
         if needs_claims and not target.direct:
             if lane.sole_list is target:
                 target.try_without_claims()
             else:
                 target.hand_back_direct()  # thousands of lists with selectors may be empty
-        return max_bytes
 
     def _take_free(self, target: TargetList, most: int, stop: int) -> list[StoredMessage]:
         """Take the next messages that are free, from a list that needs claims. The caller transfers their charges.
@@ -228,15 +213,13 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             taken.append(message)
         return taken
 
-    def _take_what_fits(
-        self, target: TargetList, most: int, stop: int, max_bytes: int | None, *, is_first: bool
-    ) -> tuple[list[StoredMessage], int | None]:
-        """Take messages one by one, because max_bytes or memory may not have room for all of them.
+    def _take_what_fits(self, take: Take, target: TargetList, most: int, stop: int) -> list[StoredMessage]:
+        """Take up to `most` messages one by one, because `bytes_left` or memory may not have room for all of them.
 
-        Return the messages, whose charges are transferred, and how many bytes are left of max_bytes. stop: see _bounds.
-        is_first: the take has no message yet.
+        Return the messages, whose charges are transferred. stop: see _bounds.
         """
         lane, direct, needs_claims = target.lane, target.direct, target.needs_claims
+        bytes_left, is_first = take.bytes_left, not take.deliveries
         room_for_bodies, room = self._in_flight_rooms(lane.memory)
         taken: list[StoredMessage] = []
         moved = released = 0
@@ -249,17 +232,17 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 if not self._claim(target, message):
                     continue
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)  # charge_of, inline
-            if max_bytes is not None:
+            if bytes_left is not None:
                 size = charge - OVERHEAD_BYTES if body is not None else lane.pending_lane.lengths(sequence, sequence)[0]
-                if size > max_bytes and not is_first:
+                if size > bytes_left and not is_first:
                     break
             leaves_body = moved + charge > room_for_bodies
             if leaves_body and moved + OVERHEAD_BYTES > room and not is_first:
                 break
             # The message goes along, with its body or without it.
             is_first = False
-            if max_bytes is not None:
-                max_bytes -= size
+            if bytes_left is not None:
+                bytes_left -= size
             if leaves_body and (body is None or lane.pager.page_out_body(message)):
                 released += charge - OVERHEAD_BYTES
                 charge, message = OVERHEAD_BYTES, (sequence, b"", None, timestamp)
@@ -269,7 +252,8 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 lane.drop_copies(sequence)
             taken.append(message)
         self._transfer_charges(target, moved, released)
-        return taken, max_bytes
+        take.bytes_left = bytes_left
+        return taken
 
     def _claim(self, target: TargetList, message: StoredMessage) -> bool:
         """Claim the first message of a list that needs claims. If it can't be had, drop it and return False."""
@@ -297,7 +281,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 kept.append(direct.popleft())
         direct.extendleft(reversed(kept))
         for sequence in expired:  # only now, when the list is whole again
-            self._events.expired(lane, sequence)
+            self._upcalls.expired(lane, sequence)
 
     def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
         """Drop the first message of a list if it has expired; return whether it was dropped."""
@@ -307,7 +291,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     # ------------------------------------------------------------------ settling
 
     def settle(self, delivery: Delivery) -> None:
-        """Remove a delivery and its charge from the DispatchArea."""
+        """Remove a delivery and its charge from the DispatchArea. O(1), or O(waiters) while some wait for memory."""
         lane = delivery.lane
         del lane.deliveries[delivery.sequence]
         body = delivery.held_body  # its charge is OVERHEAD_BYTES and content_bytes, written inline
@@ -356,7 +340,11 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         return waiter in self._waiters
 
     def retry_waiters(self) -> None:
-        """Let all consumers and lists that wait for memory try again, because some came free."""
+        """Let all consumers and lists that wait for memory try again, because some came free. O(waiters).
+
+        Memory is seldom short, so there are seldom any. Each is asked even if those before it used up what came free: a
+        pattern has a memory of its own, and a consumer that holds nothing gets a message however short memory is.
+        """
         for waiter in list(self._waiters):
             waiter.on_memory_freed()
 

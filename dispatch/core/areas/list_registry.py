@@ -13,12 +13,13 @@ from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
 from ..lists.consumer_memory import LIST_BYTES, selector_group_charge
 from ..memory.memory_owners import MemoryOwners
+from ..memory.reclaim import Reclaim
 from ..memory.watermarks import Watermarks
 from ..model.destination import CoreDestination, LaneState, SelectorGroup, TargetList
 from .dispatch_area import DispatchArea
 from .list_order import arrange
 from .load_requests import LoadRequests
-from .observer import ListEvents, TrafficObserver
+from .observer import AreaUpcalls, TrafficObserver
 
 
 class ListRegistry:
@@ -31,23 +32,25 @@ class ListRegistry:
         self,
         memory: MemoryOwners,
         watermarks: Watermarks,
+        reclaim: Reclaim,
         loads: LoadRequests,
         dispatch_area: DispatchArea,
-        events: ListEvents,
+        upcalls: AreaUpcalls,
         traffic: TrafficObserver,
     ) -> None:
         """Make it without lists.
 
         watermarks: gives each list its share of the memory limit.
-        events: told of lanes that no consumer reads any more, and of lanes that have ended.
+        upcalls: told of lanes that no consumer reads any more, and of lanes that have ended.
         traffic: observes which lists there are.
         """
         self._memory = memory
         self._consumer_memory = memory.consumer_memory
         self._watermarks = watermarks
+        self._reclaim = reclaim
         self._loads = loads
         self._dispatch_area = dispatch_area
-        self._events = events
+        self._upcalls = upcalls
         self._traffic = traffic
         # Number of selector groups without a list. Memory is kept for the list that the first message of each needs.
         self.listless_selector_groups = 0
@@ -151,7 +154,7 @@ class ListRegistry:
 
     def on_lane_gone(self, lane: LaneState) -> None:
         """Report that a lane has ended, and release its charge. Removals and ended subscriptions call it."""
-        self._events.gone(lane)
+        self._upcalls.gone(lane)
         lane.release_charge()
         self._traffic.lane_gone(lane)
 
@@ -170,7 +173,7 @@ class ListRegistry:
 
     def begin_list(self, target: TargetList) -> None:
         """Give a new list its share of memory."""
-        self._watermarks.reclaim.make_room(LIST_BYTES, None)
+        self._reclaim.make_room(LIST_BYTES, None)
         self._consumer_memory.charge(LIST_BYTES)
         self._watermarks.begin(target)
 
@@ -189,7 +192,7 @@ class ListRegistry:
         target.close()
         target.lane.pager.page_out(dropped)
         if dropped or has_supply:
-            self._events.unread(target.lane)
+            self._upcalls.unread(target.lane)
 
     def release_share(self, target: TargetList) -> None:
         """Release a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
@@ -244,6 +247,6 @@ class ListRegistry:
             holder_names.HEAD_QUEUE_CACHE: sum(memory.head_queue_cache.audit() for memory in lists_bytes),
             holder_names.PENDING_CACHE: sum(memory.pending_cache.audit() for memory in lists_bytes),
             holder_names.DISPATCH_AREA: self._dispatch_area.audit(lanes, self._watermarks.shares),
-            holder_names.CURVE: self._watermarks.watch.charge_bytes,
+            holder_names.CURVE: self._watermarks.live_curve.charge_bytes,
             **self._memory.overflow.audit(),
         }

@@ -1,4 +1,4 @@
-"""What the areas report: ListEvents gets what owners above must act on, a TrafficObserver what lists get and lose.
+"""AreaUpcalls, which tell owners above the areas what to act on, and TrafficObserver, for traces of what lists get.
 
 A message that arrives in a list and is handed out from it is not reported.
 """
@@ -12,8 +12,8 @@ from ....store.structures.sequence_set import SequenceSet
 from ..model.destination import CoreDestination, LaneState, TargetList
 
 
-class ListEvents:
-    """Events that owners above the areas act on. This class ignores them, for a store that is only played.
+class AreaUpcalls:
+    """Calls of the areas to owners above them, which act. This class does nothing, for a store that is only played.
 
     Every method requires the state lock.
     """

@@ -19,6 +19,7 @@ from ....store.index.subscriptions import SUBSCRIBER_BYTES
 from ...selectors.selector import Selector
 from ..areas.list_registry import ListRegistry
 from ..lists.consumer_memory import LIST_BYTES, OWN_SELECTOR_GROUP_BYTES, selector_group_charge
+from ..memory.reclaim import Reclaim
 from ..memory.watermarks import Watermarks
 from ..model.destination import LANE_STATE_BYTES
 from .closable_destinations import ClosableDestinations
@@ -96,6 +97,7 @@ class DestinationOverhead:
         self,
         list_registry: ListRegistry,
         watermarks: Watermarks,
+        reclaim: Reclaim,
         budget: Budget,
         destination_memory: Overdraft,
         consumer_memory: Overdraft,
@@ -108,6 +110,7 @@ class DestinationOverhead:
         self.holder = destination_memory.holder
         self._list_registry = list_registry
         self._watermarks = watermarks
+        self._reclaim = reclaim
         self._budget = budget
         self._destination_memory = destination_memory
         self._consumer_memory = consumer_memory
@@ -150,7 +153,7 @@ class DestinationOverhead:
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
         self._destination_memory.pay_owed()  # release the charges of objects that hosts have dropped
-        make_room, shares = self._watermarks.reclaim.make_room, self._watermarks.shares
+        make_room, shares = self._reclaim.make_room, self._watermarks.shares
         both_bytes = self.holder.held_bytes + self._consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:

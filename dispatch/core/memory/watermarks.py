@@ -19,26 +19,26 @@ from .memory_owners import MemoryOwners
 from .reclaim import Reclaim
 
 
-class ListObserver:
-    """An observer of lists that does nothing, for stores that keep no statistics.
+class LiveCurve:
+    """The live curve of a store, which Watermarks tell of its lists. This class keeps none; CurveWatch keeps one.
 
     Every method requires the state lock.
     """
 
     def begin(self, target: TargetList) -> None:
-        """Observe a new list."""
+        """Follow a new list, if the curve has memory for it."""
 
     def sample(self, target: TargetList) -> None:
-        """Observe a list that has reached its `sample_at_bytes`, and each list once a second."""
+        """Sample a list that has reached its `sample_at_bytes`. Each list is sampled once a second too."""
 
     def shares_changed(self) -> None:
-        """Observe a change of the memory limit."""
+        """Note that the memory limit has changed."""
 
     def measured(self) -> None:
-        """Observe that a second has passed and that the rates of all lists are new."""
+        """Note that a second has passed and that the rates of all lists are new."""
 
     def finish(self, target: TargetList) -> None:
-        """Observe a list that is about to end."""
+        """Follow a list no longer, because it is about to end."""
 
     def curve(self) -> Curve:
         """Return the hit ratio by memory limit, as far as it is known."""
@@ -67,7 +67,7 @@ class Watermarks:
         self,
         memory: MemoryOwners,
         shares: Shares,
-        observer: Callable[[Watermarks], ListObserver],
+        make_live_curve: Callable[[Watermarks], LiveCurve],
         *,
         request_load: Callable[[TargetList], object],
         bound_in_flight: Callable[[Shares], object],
@@ -76,7 +76,6 @@ class Watermarks:
     ) -> None:
         """Make it without lists.
 
-        observer: makes the observer of the lists.
         request_load: asks for a load of a list.
         bound_in_flight, retry_waiters: the methods of the DispatchArea.
         measures: told when a second has passed.
@@ -92,8 +91,7 @@ class Watermarks:
         self.reclaim = Reclaim(memory, self.lists.keys())
         # How the memory limit is divided now.
         self.shares = shares
-        # Observes the lists.
-        self.watch = observer(self)
+        self.live_curve = make_live_curve(self)
         self.set_shares(shares)
 
     def set_shares(self, shares: Shares) -> None:
@@ -114,7 +112,7 @@ class Watermarks:
         memory.memories.common.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
         for each in patterns:
             self._keep_share(each)
-        self.watch.shares_changed()
+        self.live_curve.shares_changed()
         self._catch_up()
         self._move_all()
         for target in self.lists:
@@ -140,14 +138,14 @@ class Watermarks:
         O(1): the other lists shrink to their fair share at the next measurement, however many there are.
         """
         self.lists[target] = None
-        self.watch.begin(target)
+        self.live_curve.begin(target)
         limit_bytes = self._update_fair_share(target.memory)
         watermark_bytes = self._memory_rule.first_high_watermark(limit_bytes, len(self.lists))
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
 
     def forget(self, target: TargetList) -> None:
         """Forget a list that is about to end."""
-        self.watch.finish(target)
+        self.live_curve.finish(target)
         del self.lists[target]
 
     def measure(self, seconds: float) -> None:
@@ -158,7 +156,7 @@ class Watermarks:
             target.measure(seconds)
         self._catch_up()
         self._move_all()
-        self.watch.measured()
+        self.live_curve.measured()
         self._retry_waiters()
 
     def _move_all(self) -> None:

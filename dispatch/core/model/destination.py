@@ -5,9 +5,9 @@ lists and consumers. A list has its lane. A lane and a consumer have their desti
 Each of these attributes has the class that it holds as its type, because each message passes here, and machine code
 is fast only where it knows the class.
 
-Only the circle is here. What a class does without the others is in its base class below this module: ListSupply,
-DeliveryLane, SelectorMatcher, AbstractConsumer and LimitedDestination. The kinds of lanes and of destinations are above
-it. The state lock guards all objects.
+What a class does without the others is in its base class below this module: ListSupply, DeliveryLane, SelectorMatcher,
+AbstractConsumer and LimitedDestination. The kinds of lanes are above it, and so is DestinationState, with all of a
+destination that neither its lanes nor its consumers use. The state lock guards all objects.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ..lists.pager import READ_AGAIN
 from ..monitor import Monitor
 from .abstract_target_area import AbstractTargetArea
 from .contracts import LaneCache, LanePendingCache, PersistentStore, ReturnCounts
-from .counting import DestinationCounters, DestinationTotals, EarlierCounts
+from .counting import DestinationCounters
 from .delivery import AbstractConsumer, Delivery, DeliveryLane, counted_runs
 from .distribution_roles import (
     AbstractDistributionChooser,
@@ -640,10 +640,10 @@ class DestinationStateParts:
 
 
 class CoreDestination(LimitedDestination):
-    """A destination as the core knows it: whether it is open, what it counts, who takes from it, and how.
+    """A destination as its lanes, lists and consumers know it: whether it is open, who takes from it, and how.
 
-    DestinationState, in destinations/destination_state.py, adds the lanes, whose classes are above this module. The
-    state lock guards it.
+    DestinationState, in destinations/destination_state.py, adds the rest: the lanes, whose classes are above this
+    module, what is counted over all of them, and who keeps the destination open. The state lock guards it.
     """
 
     __slots__ = (
@@ -655,9 +655,6 @@ class CoreDestination(LimitedDestination):
         "has_message_groups",
         "is_paused",
         "lifecycle",
-        "calls_under_way",
-        "enqueued_when_idle",
-        "inactive_seconds",
         "has_duplicate_window",
         "selector_groups",
         "distribution",
@@ -685,12 +682,6 @@ class CoreDestination(LimitedDestination):
         # Whether nothing is handed out until it is resumed.
         self.is_paused = False
         self.lifecycle = Lifecycle.OPEN
-        # Number of calls that use it and do not hold the lock now. While there are any, it is not closed.
-        self.calls_under_way = 0
-        # The value of `enqueued` when IdleDestinations last looked. None: it was not idle then.
-        self.enqueued_when_idle: int | None = None
-        # After how many seconds without use its policy deletes it. None: never.
-        self.inactive_seconds: float | None = None
         # Whether its policy has a duplicate window.
         self.has_duplicate_window = False
         # By text of the selector; None: the selector group of the consumers without a selector.
@@ -700,17 +691,17 @@ class CoreDestination(LimitedDestination):
         # The exclusive consumer, which gets everything. None: all consumers may take.
         self.exclusive: CoreConsumer | None = None
 
-    # ------------------------------------------------------------------ whether it is open and in use
+    # ------------------------------------------------------------------ whether it is open, and has room
 
     @property
     def is_open(self) -> bool:
         """Whether it is neither closed nor deleted, so that it may have lanes and consumers."""
         return self.lifecycle is Lifecycle.OPEN
 
-    @property
-    def is_reopenable(self) -> bool:
-        """Whether a call that still has it can go on with a new object of its name."""
-        return self.lifecycle is Lifecycle.CLOSED or self.lifecycle is Lifecycle.DELETED_AS_INACTIVE
+    def raise_if_not_open(self) -> None:
+        """Raise Closed if it is not open any more. Requires: the lock."""
+        if not self.is_open:
+            raise Closed(f"the {self.noun}")
 
     @property
     def subscription_name(self) -> str | None:
@@ -729,84 +720,6 @@ class CoreDestination(LimitedDestination):
         """
         if self.limits is not None:
             self.limits.on_room_freed()
-
-    def begin_call(self) -> None:
-        """Keep it open for a call that uses it and releases the lock, until `end_call`. Requires: the lock."""
-        self.calls_under_way += 1
-
-    def end_call(self) -> None:
-        """Let it be closed again, as far as the call of `begin_call` is concerned. Requires: the lock."""
-        self.calls_under_way -= 1
-
-    def follow_policy(
-        self, limits: DestinationLimits | None, inactive_seconds: float | None, *, has_duplicate_window: bool
-    ) -> None:
-        """Take on what the policy says of it. Requires: it was just opened."""
-        self.limits = limits
-        self.inactive_seconds = inactive_seconds
-        self.has_duplicate_window = has_duplicate_window
-
-    def raise_if_not_open(self) -> None:
-        """Raise Closed if it is not open any more. Requires: the lock."""
-        if not self.is_open:
-            raise Closed(f"the {self.noun}")
-
-    def raise_if_not_sendable(self) -> None:
-        """Raise Closed if a sender can get no lane, because the destination is not open. Requires: the lock."""
-        self.raise_if_not_open()
-
-    def catch_up(self) -> None:
-        """Make the depth exact. A topic removes messages that no subscription needs only from time to time."""
-
-    # ------------------------------------------------------------------ what it counts
-
-    def count_dropped(self, messages: int) -> None:
-        """Count messages that the policy gave up for want of room."""
-        self.counters.dropped += messages
-
-    def count_blocked_send(self) -> None:
-        """Count a send that begins to wait for room."""
-        self.counters.blocked_sends += 1
-
-    def count_blocked_seconds(self, seconds: float) -> None:
-        """Count the time for which a send has waited for room, when its wait ends."""
-        self.counters.blocked_seconds += seconds
-
-    @property
-    def counts_to_keep(self) -> EarlierCounts:
-        """The counts since the directory was opened. O(lanes). Requires: nobody takes from the destination."""
-        lanes = list(self.all_lanes())
-        return self.counters.to_keep(lanes, self.totals(lanes))
-
-    def totals(self, lanes: Sequence[DeliveryLane]) -> DestinationTotals:
-        """Return the depth, and what came and left, from one walk over the lanes. Requires: the lock.
-
-        lanes: all lanes of the destination, in any order.
-        """
-        return self.counters.totals(lanes)
-
-    @property
-    def enqueued(self) -> int:
-        """Number of messages that came since the directory was opened."""
-        return self.counters.earlier.enqueued + sum(lane.enqueued for lane in self.all_lanes())
-
-    @property
-    def enqueued_bytes(self) -> int:
-        """Bytes of the bodies and headers of messages that came since the directory was opened."""
-        return self.counters.earlier.enqueued_bytes + sum(lane.enqueued_bytes for lane in self.all_lanes())
-
-    @property
-    def dequeued_bytes(self) -> int:
-        """Bytes of the bodies and headers of messages that left since the directory was opened, for any reason."""
-        return self.counters.earlier.dequeued_bytes + sum(lane.dequeued_bytes for lane in self.all_lanes())
-
-    @property
-    def depth(self) -> int:
-        return sum(lane.pending_lane.pending_messages for lane in self.all_lanes())
-
-    @property
-    def depth_bytes(self) -> int:
-        return sum(lane.pending_lane.pending_bytes for lane in self.all_lanes())
 
     # ------------------------------------------------------------------ memory
 

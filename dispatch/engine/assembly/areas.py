@@ -12,6 +12,7 @@ from ....cache.accounting.overdraft import Overdraft
 from ....cache.messages.memory_registry import MemoryRegistry
 from ....store.disk.disk import File
 from ...config.memory_plan import shares_of
+from ...core.areas.consumer_trials import ConsumerTrials
 from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.list_registry import ListRegistry
 from ...core.areas.load_requests import LoadRequests
@@ -68,7 +69,7 @@ def make_areas(
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
     upcalls, directory = foundation.upcalls, store_layer.directory
     clock = foundation.clock if foundation.settings.background else None
-    loads = LoadRequests(foundation.background_requests.wake_loader, clock)
+    loads = LoadRequests(foundation.background_requests.wake_loader, ConsumerTrials(clock))
     make_dispatch_area: Callable[..., DispatchArea] = DispatchArea
     traffic = TrafficObserver()
     if recorder is not None:
@@ -80,7 +81,7 @@ def make_areas(
     watermarks = _make_watermarks(foundation, memory, loads, dispatch_area, traffic)
     upcalls.watermarks, upcalls.reclaim = watermarks, watermarks.reclaim
     target_area = TargetArea(foundation.monitor, loads, dispatch_area, traffic)
-    list_registry = ListRegistry(memory, watermarks, loads, dispatch_area, upcalls, traffic)
+    list_registry = ListRegistry(memory, watermarks, watermarks.reclaim, loads, dispatch_area, upcalls, traffic)
     distributions = DistributionParts(
         target_area=target_area,
         list_registry=list_registry,
@@ -124,7 +125,7 @@ def _make_watermarks(
     dispatch_area: DispatchArea,
     traffic: TrafficObserver,
 ) -> Watermarks:
-    """Return the Watermarks, with the live curve as the observer of the lists."""
+    """Return the Watermarks, with the live curve that they tell of the lists."""
     return Watermarks(
         memory,
         foundation.shares,

@@ -118,6 +118,7 @@ def _make_destinations(
     overhead = DestinationOverhead(
         areas.list_registry,
         areas.watermarks,
+        areas.watermarks.reclaim,
         foundation.budget,
         foundation.destination_memory,
         areas.memory.consumer_memory,
@@ -183,6 +184,7 @@ def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: Ar
         foundation.monitor,
         areas.list_registry,
         areas.watermarks,
+        areas.watermarks.reclaim,
         areas.dispatch_area,
         areas.loads,
         store_layer.overflow.account,

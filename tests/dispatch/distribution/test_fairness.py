@@ -23,7 +23,7 @@ from forebay.dispatch.selectors.selector import Selector
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
-def test_a_message_behind_a_million_that_nobody_wants_is_delivered(count: int) -> None:
+def test_a_message_behind_many_that_nobody_wants_is_delivered(count: int) -> None:
     bay = SimulatedBay(memory_limit="4MiB")
     queue = bay.queue()
     queue.send_many(Message(b"x", {"kind": "unwanted"}) for _ in range(count))

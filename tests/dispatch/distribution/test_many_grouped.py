@@ -29,7 +29,7 @@ def test_a_new_group_is_given_away_in_as_many_steps_however_many_consumers_found
             for _ in range(30):
                 those[0].take(1)
         bay.check()
-        return calls["demand_within"] + calls["WaitingConsumer.demand"] + calls["IdleConsumers._eligible"]
+        return calls["demand_within"] + calls["FlowControlledConsumer.demand"] + calls["IdleConsumers._eligible"]
 
     few, many = cost(20), cost(320)
     assert many <= few + 100

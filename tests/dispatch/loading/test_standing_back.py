@@ -16,8 +16,8 @@ from simulated_bay import SimulatedBay
 import forebay
 import forebay.aio
 from forebay import Consumer, Message
-from forebay.dispatch.core.areas import load_requests as read_ahead
-from forebay.dispatch.core.areas.load_requests import (
+from forebay.dispatch.core.areas import consumer_trials
+from forebay.dispatch.core.areas.consumer_trials import (
     FED_SECONDS,
     FED_SECONDS_MAX,
     JUDGED_SECONDS,
@@ -241,9 +241,9 @@ def test_after_a_pause_there_is_no_trial_for_a_while_and_each_time_longer() -> N
 def test_who_always_pauses_is_on_trial_once_a_minute_at_least() -> None:
     drain = steady()
     for _ in range(20):
-        drain.left.feed_again(drain.target, drain.bay.clock.monotonic())
+        drain.left.trials.end(drain.target)
         drain.left.leave(drain.target)
-    drain.left.feed_again(drain.target, drain.bay.clock.monotonic())
+    drain.left.trials.end(drain.target)
     drain.compute(FED_SECONDS_MAX)
     drain.until(lambda: drain.is_left)
 
@@ -364,10 +364,10 @@ def test_another_thread_that_takes_must_be_judged_itself() -> None:
 
 def test_what_is_left_is_forgotten_with_its_list() -> None:
     drain = steady()
-    drain.left.feed_again(drain.target, drain.bay.clock.monotonic())
+    drain.left.trials.end(drain.target)
     drain.left.leave(drain.target)
     drain.consumer.close()
-    assert not drain.left.left_alone and not drain.left.feed_periods
+    assert not drain.left.left_alone and not drain.left.trials.feed_periods
     drain.bay.check()
     again = drain.queue.subscribe()
     assert again.take(BATCH)
@@ -401,7 +401,7 @@ def taken_until_left(consumer: Consumer) -> None:
 @interpreted("replaces what compiled code has linked")
 def test_the_loaders_thread_feeds_a_list_that_nobody_takes_from(tmp_path: Path) -> None:
     with (
-        patch.object(read_ahead, "FILLS_MAX", 0),
+        patch.object(consumer_trials, "FILLS_MAX", 0),
         forebay.open(tmp_path / "data", memory_limit="4MiB", sync="never") as bay,
     ):
         queue = bay.queue("orders")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from loose_areas import MIB, Areas
 
-from forebay.dispatch.core.areas.load_requests import (
+from forebay.dispatch.core.areas.consumer_trials import (
     FED_SECONDS,
     FED_SECONDS_MAX,
     FILLS_MAX,
@@ -13,8 +13,8 @@ from forebay.dispatch.core.areas.load_requests import (
     JUDGED_SECONDS,
     LOOK_SECONDS,
     TRIAL_SECONDS,
-    LoadRequests,
 )
+from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.model.destination import TargetList
 
 
@@ -77,9 +77,9 @@ def test_a_list_for_which_there_is_nothing_to_load_is_not_requested() -> None:
 
 def test_a_list_that_has_ended_is_forgotten(backlog: Backlog) -> None:
     backlog.loads.leave(backlog.target)
-    backlog.loads.feed_again(backlog.target, 0.0)
+    backlog.loads.trials.end(backlog.target)
     backlog.loads.forget(backlog.target)
-    assert not (backlog.loads.running_low or backlog.loads.left_alone or backlog.loads.feed_periods)
+    assert not (backlog.loads.running_low or backlog.loads.left_alone or backlog.loads.trials.feed_periods)
 
 
 # ------------------------------------------------------------------ lists that are left to their consumers
@@ -96,7 +96,7 @@ def test_a_list_that_was_never_full_is_left_when_a_take_misses(backlog: Backlog)
 
 
 def test_without_a_clock_no_list_is_left(backlog: Backlog) -> None:
-    backlog.loads.judge_consumers_by(None)
+    backlog.loads.trials.judge_by(None)
     backlog.load_in_vain()
     backlog.loads.missed(backlog.target)
     assert not backlog.is_left
@@ -150,20 +150,19 @@ def test_the_clocks_are_not_read_before_so_much_was_taken(backlog: Backlog) -> N
 
 
 def test_after_a_trial_that_did_not_pass_a_list_is_fed_for_a_while_and_each_time_longer(backlog: Backlog) -> None:
-    now, fed_seconds = 0.0, FED_SECONDS
+    fed_seconds = FED_SECONDS
     while fed_seconds < FED_SECONDS_MAX:
-        backlog.loads.feed_again(left(backlog), now)
+        backlog.loads.trials.end(left(backlog))
         for waited in (fed_seconds - 0.01, 0.02):
             assert not backlog.is_left
             backlog.areas.clock.advance(waited)
-            now += waited
             backlog.load_in_vain()
             backlog.loads.missed(backlog.target)
         assert backlog.is_left
         fed_seconds *= 2
     for _ in range(2):
-        backlog.loads.feed_again(backlog.target, now)
-        assert backlog.loads.feed_periods[backlog.target].seconds == FED_SECONDS_MAX
+        backlog.loads.trials.end(backlog.target)
+        assert backlog.loads.trials.feed_periods[backlog.target].seconds == FED_SECONDS_MAX
         backlog.loads.leave(backlog.target)
 
 

@@ -135,7 +135,7 @@ def test_smallest_limit_near_the_best_is_recommended() -> None:
 def test_list_in_memory_is_looked_at_once_for_many_messages() -> None:
     bay = SimulatedBay(memory_limit="8MiB")
     looks = 0
-    watch = bay.watermarks.watch
+    watch = bay.watermarks.live_curve
     look = watch.sample
 
     def counted(target: object) -> None:

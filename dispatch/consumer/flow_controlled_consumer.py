@@ -1,7 +1,7 @@
-"""WaitingConsumer: how much a consumer may take, and who is woken once it may take more.
+"""FlowControlledConsumer: how much a consumer may take, and who is woken once it may take more.
 
 It is the consumer as the rest of this package sees it. Consumer adds what a user calls. They are two classes because
-Consumer makes Searches and has a ConsumerEnding, and both of these need a consumer with its waits.
+Consumer makes Searches and has a ConsumerEnding, and both of these need a consumer with its credit and its waits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .options import ConsumerOptions
 from .waits import ConsumerWaits
 
 
-class WaitingConsumer(CoreConsumer):
+class FlowControlledConsumer(CoreConsumer):
     """A consumer with its stage, its credit and its waits. The state lock guards it."""
 
     # docs/internals/dispatch-consumer.md has its states, and who changes them: always under the lock.
