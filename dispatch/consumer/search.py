@@ -17,19 +17,9 @@ from ..core.lists.load import Load
 from ..core.model.delivery import Delivery
 from ..core.model.destination import TargetList
 from ..core.monitor import Monitor
-<<<<<<< HEAD
 from ..core.redelivery.due_messages import DueMessages
 from ..loading.eager_loader import EagerLoader
-from .waiting_consumer import WaitingConsumer
-||||||| 4c09f58b
-from ..core.redelivery.due import DueMessages
-from ..loading.eager import EagerLoader
-from .waiting_consumer import WaitingConsumer
-=======
-from ..core.redelivery.due import DueMessages
-from ..loading.eager import EagerLoader
 from .flow_controlled_consumer import FlowControlledConsumer
->>>>>>> n2
 
 LOAD_WAIT_SECONDS: Final = 5.0
 

@@ -154,16 +154,8 @@ class Relocation:
 
     # ------------------------------------------------------------------ choosing a data log
 
-<<<<<<< HEAD
-    def sizes(self) -> JournalSizes:
-        """Return the sizes that decide about relocation. Requires: the lock. O(data logs + edges), see `removable`."""
-||||||| 4c09f58b
-    def sizes(self) -> JournalSizes:
-        """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
-=======
     def sizes(self, goal: Goal) -> JournalSizes:
-        """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
->>>>>>> n3
+        """Return the sizes that decide about relocation. Requires: the lock. O(data logs + edges), see `removable`."""
         uses, sizes = self._index.data_log_uses, self._journal.sizes
         removable_now = self._removable()
         # The newest data log has its space already.
