@@ -156,11 +156,14 @@ class ConsumerTrials:
 
 
 def _is_alone(target: TargetList) -> bool:
-    """Return whether no other selector group, distribution or counterpart shares the messages of the list."""
+    """Return whether no other selector group, distribution or counterpart shares the messages of the list. O(1)."""
     lane = target.lane
     if target.counterpart is not None:
         return False
-    return lane.sole_list is target or (lane.distribution.is_ordinary and lane.selector_group_lists() == [target])
+    if lane.sole_list is target:
+        return True
+    has_one_group = len(lane.destination.selector_groups) == 1  # asked first, because there may be thousands
+    return has_one_group and lane.distribution.is_ordinary and lane.selector_group_lists() == [target]
 
 
 def _may_be_left(target: TargetList) -> bool:

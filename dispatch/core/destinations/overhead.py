@@ -33,12 +33,12 @@ ROWS_SHARE: Final = 0.8
 """Largest share of the destinations' memory that rows may take. The rest is for open destinations."""
 OPEN_QUEUE_BYTES: Final = 1024
 """Charged for an open queue, in addition to its row."""
-CLOSED_QUEUE_BYTES: Final = 384
+CLOSED_QUEUE_BYTES: Final = 432
 """Charged for a queue that was closed or deleted while a Queue or a delivery still refers to its object.
 
 tracemalloc measures this and CLOSED_TOPIC_BYTES over 2,000 objects.
 """
-CLOSED_TOPIC_BYTES: Final = 672
+CLOSED_TOPIC_BYTES: Final = 688
 """Charged for a topic that was closed or deleted while a Topic or a delivery still refers to its object."""
 MESSAGE_GROUPS_BYTES: Final = 10_240
 """Charged in addition for a queue that has or had messages with groups: owners of groups, and the assigning objects."""

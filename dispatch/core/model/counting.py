@@ -125,10 +125,9 @@ class DestinationCounters:
         )
 
 
-COUNTERS_OF_ENDED: Final = DestinationCounters()
-"""The counts of all destinations that are closed or deleted. Nobody reads them, so one object takes them all.
-
-A send that still waits there counts its wait.
+COUNTERS_OF_CLOSED: Final = DestinationCounters()
+"""What all destinations that are closed have as their counters: their counts are in CountedRows, and nothing is counted
+in an object that is closed. A deleted one keeps its own, for reports and for sends that still wait there.
 """
 
 _COLUMNS: Final = len(EarlierCounts._fields)

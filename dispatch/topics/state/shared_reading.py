@@ -47,6 +47,7 @@ class SharedReading(LoadRule):
         "_list_registry",
         "_fronts_of_others",
         "_online_count",
+        "_has_left",
     )
 
     def __init__(
@@ -73,9 +74,15 @@ class SharedReading(LoadRule):
         self._has_neighbours = online_count() > 1
         # Whether other subscriptions were close behind at the last load. Then a read for this one serves them too.
         self._is_followed = self._has_neighbours
+        # Whether its subscription has ended.
+        self._has_left = False
 
     def leave(self) -> None:
-        """Forget the other subscriptions, because this one has ended and the references would keep it in RAM."""
+        """Forget the other subscriptions, because this one has ended and the references would keep it in RAM.
+
+        A load that ends later leaves the shared cache to the others, as it is.
+        """
+        self._has_left = True
         self.cache.leave()
         self._fronts_of_others, self._online_count = _no_fronts, _one
 
@@ -144,6 +151,8 @@ class SharedReading(LoadRule):
 
     def on_load_installed(self, load: Load[Any]) -> None:
         """Put messages that were read for this subscription into the cache for subscriptions that need them soon."""
+        if self._has_left:
+            return
         fronts = self._fronts_of_others()
         least = self._note_fronts(load, fronts)
         if self._has_neighbours:  # before `_keep`, because messages that leave the list make room in the cache

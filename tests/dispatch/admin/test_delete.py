@@ -129,6 +129,19 @@ def test_take_that_waits_for_ever_ends_with_closed() -> None:
     assert ends == ["the consumer"]
 
 
+def test_statistics_of_a_deleted_queue_still_say_what_its_consumers_got() -> None:
+    store, other = SimulatedBay(), SimulatedBay()
+    queue, kept = store.queue(), other.queue()
+    for each in (queue, kept):
+        each.send(b"1")
+        with each.subscribe() as consumer:
+            consumer.ack(consumer.take(1))
+    queue.delete()
+    assert queue.statistics().delivered == 1
+    kept.delete()
+    assert (queue.statistics().delivered, kept.statistics().delivered) == (1, 1), "each counts for itself"
+
+
 def test_object_of_a_deleted_queue_is_empty_and_refuses_what_would_fill_it() -> None:
     simulated = filled(5)
     queue = simulated.queue()

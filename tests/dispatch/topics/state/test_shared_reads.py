@@ -398,3 +398,32 @@ def test_a_consumer_is_told_of_a_match_behind_large_messages_that_came_due() -> 
     assert calls == [0]
     assert len(told.take(1)) == 1
     bay.check()
+
+
+def test_a_load_that_ends_after_its_subscription_leaves_the_others_what_they_need_next() -> None:
+    store = SimulatedBay()
+    topic = store.bay.topic("prices")
+    fast, slow = topic.subscribe(), topic.subscribe()
+    for _ in range(100):
+        topic.send_many([Message(b"x" * 600)] * 200)
+    for consumer, messages in ((slow, 1000), (fast, 1400)):
+        take(consumer, messages)
+    target = fast.selector_group.lists[0]
+    while target.direct:
+        fast.ack(fast.take(50))
+    with store.lock:
+        load = store.loader.begin(target, is_needed=True)
+    assert load is not None and load.regions
+    fast.close()
+    store.loader.finish(load)
+    reads = store.reads
+    take(slow, 300)
+    assert store.reads == reads, "all of these were in the cache"
+
+
+def take(consumer: Consumer, messages: int) -> None:
+    """Take and acknowledge this many messages."""
+    while messages:
+        deliveries = consumer.take(min(messages, 200))
+        consumer.ack(deliveries)
+        messages -= len(deliveries)
