@@ -22,7 +22,6 @@ from ..core.model.destination import (
     Distribution,
     LaneState,
     SelectorGroup,
-    TargetList,
     lane_of,
 )
 from ..core.model.distribution_roles import Dispatcher
@@ -214,7 +213,7 @@ class AssigningDistribution(Distribution):
             if own.counterpart is not None and not own.lane.is_persistent:
                 continue
             while True:
-                if not self._dispatch_from(take, own) or len(take.deliveries) >= take.most:
+                if not self._dispatch_area.dispatch_both(take, own) or len(take.deliveries) >= take.most:
                     return
                 if not self._assignments.assign(assigned, common_list, take.most - len(take.deliveries)):
                     break
@@ -224,16 +223,6 @@ class AssigningDistribution(Distribution):
                 or (common_list.counterpart and (common_list.counterpart.direct or common_list.counterpart.has_supply))
             ):
                 return
-
-    def _dispatch_from(self, take: Take, own: TargetList) -> bool:
-        """Dispatch from one list and its counterpart; return whether both ran out of messages."""
-        if own.counterpart is not None:
-            return self._dispatch_area.dispatch_interleaved(take, own)
-        if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):
-            self._dispatch_area.dispatch_from(take, own)
-        if own.has_supply and own.direct_bytes < own.low_watermark_bytes:
-            self._loads.request(own)
-        return not own.direct and not own.has_supply
 
     # ------------------------------------------------------------------ what comes back, is settled, is gone
 

@@ -58,7 +58,7 @@ class PatternDistribution(OrdinaryDistribution):
             begin = next((at for at, target in enumerate(lists) if target.lane.destination.number > last), 0)
             for target in (*lists[begin:], *lists[:begin]):
                 before = len(take.deliveries)
-                self._dispatch_from(take, target)
+                self._dispatch_area.dispatch_both(take, target)
                 if len(take.deliveries) > before:
                     self._served[priority] = target.lane.destination.number
                 if len(take.deliveries) >= most:
@@ -66,16 +66,6 @@ class PatternDistribution(OrdinaryDistribution):
             if any(_has_more(target) for target in lists):
                 break  # the next message must be loaded or is too large for this take; lower priorities wait for it
         return take.deliveries
-
-    def _dispatch_from(self, take: Take, target: TargetList) -> None:
-        """Dispatch from one list and its counterpart."""
-        if target.counterpart is not None:
-            self._dispatch_area.dispatch_interleaved(take, target)
-            return
-        if target.is_ready:
-            self._dispatch_area.dispatch_from(take, target)
-        if target.has_supply and target.direct_bytes < target.low_watermark_bytes:
-            self._loads.request(target)
 
     def remove_topic(self, topic: CoreDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists of one topic from the selector group, and its deliveries from the consumer."""

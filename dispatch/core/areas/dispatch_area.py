@@ -148,6 +148,19 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 break
         return take.deliveries
 
+    def dispatch_both(self, take: Take, target: TargetList) -> bool:
+        """Dispatch from a list and its counterpart, if it has one; return whether both ran out of messages.
+
+        For distributions that decide between the lists of a take themselves.
+        """
+        if target.counterpart is not None:
+            return self.dispatch_interleaved(take, target)
+        if target.is_ready:
+            self.dispatch_from(take, target)
+        if target.has_supply and target.direct_bytes < target.low_watermark_bytes:
+            self._loads.request(target)
+        return not target.direct and not target.has_supply
+
     def dispatch_interleaved(self, take: Take, target: TargetList) -> bool:
         """Dispatch from a list and its counterpart in order of arrival; return whether both ran out of messages."""
         while True:
