@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 
 from ...store.disk.disk import SyncSignal
 from ...store.errors import Closed
+from ...store.numbering import NOTHING_TO_SYNC
 from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
 
@@ -95,7 +96,7 @@ class GroupCommit:
         self._loop = loop
         self._workers = workers
         # The end up to which the journal must be confirmed for all calls that asked.
-        self._journal_end = 0
+        self._journal_end = NOTHING_TO_SYNC
         self._waiting: deque[asyncio.Future[None]] = deque()
         # Whether this loop can watch descriptors.
         self._can_watch = True

@@ -104,7 +104,7 @@ class LoopConfirmer(Confirmer):
         """Do what needs no wait, and note the rest in `owed`."""
         # It reads the deque without a call, because each message passes here.
         if self._syncs_always and (self._publisher.unpublished or journal_end > self._journal.durable_end):
-            owed = journal_end or 1
+            owed = journal_end or 1  # 0 would say that nothing is owed
             if owed > self.owed:
                 self.owed = owed
             return

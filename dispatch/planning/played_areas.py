@@ -25,7 +25,7 @@ from .played_store import PlayedReturns, PlayedStore
 
 
 def _make_no_room() -> None:
-    """Do nothing: no list of a replay has a selector, so a replay leaves no fingerprints."""
+    """Do nothing: lanes of a replay are scanned without fingerprints, so none needs room."""
 
 
 class PlayedAreas:

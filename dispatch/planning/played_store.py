@@ -111,7 +111,7 @@ class PlayedStore:
     def read_headers(
         self, region: Region, pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Read as `read` does, because no list of a replay has a selector."""
+        """Read as `read` does, because a replay has no bodies to leave out."""
         return self.read((region,))
 
     def read(

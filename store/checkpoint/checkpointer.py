@@ -85,7 +85,7 @@ class Checkpointer:
         """
         self._journaled = journaled
         self._metadata, self._index, self._subscriptions = journaled.metadata, journaled.index, journaled.subscriptions
-        # Counts what was added since the last checkpoint.
+        # Counts what is added, and knows whether the index fills.
         self.need: Final = journaled.index.checkpoint_need
         self._journal = journal
         self._syncer = syncer
@@ -196,9 +196,9 @@ class Checkpointer:
         postponed. Do nothing either until as much time has passed since the last checkpoint as it took. So at most half
         of the time of scans goes into checkpoints.
         """
-        keeps_fingerprints = self._metadata.is_persistent and not self.is_postponed
-        is_rested = self._clock.monotonic() >= self._rested_at
-        if self._index.fingerprints.is_full and keeps_fingerprints and is_rested:
+        if not self._index.fingerprints.is_full or not self._metadata.is_persistent or self.is_postponed:
+            return
+        if self._clock.monotonic() >= self._rested_at:
             with suppress(Closed):  # another thread may close the store while this one scans
                 self.checkpoint()
 
