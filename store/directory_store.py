@@ -254,7 +254,7 @@ class DirectoryStore:
             self.locks,
             account=environment.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
-            sealed=remover.sealed,
+            relocatable=remover.relocatable,
             would_remove=remover.would_remove,
             target=self._options.relocation_target,
             now=now,

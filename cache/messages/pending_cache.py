@@ -78,6 +78,8 @@ class PendingCache(MessageCache):
             if order is None or (victim := order.pop_farther_than(sequence)) is None:
                 return False
             self.take(lane_number, victim)
+            if self._ends.get(lane_number) == victim + 1:
+                del self._ends[lane_number]  # the next arrival would leave a gap behind it
             self._orders[lane_number] = order  # the last message of the lane takes it along, and more may come
         self.note_shared(lane_number, sequence)
         return True

@@ -80,10 +80,8 @@ class ReadingOrder:
         """Take out the farthest message, if it is farther from its reader than `sequence` from its own; else None."""
         if not self._kept:
             return None
-        if not self._is_arranged:
+        if not self._farthest or not self._is_arranged:
             self._arrange()
-        if not self._farthest:
-            return None
         if min(self._farthest[0][0], self._distance(self._kept.last)) >= self._distance(sequence):
             return None
         return self.pop_farthest()

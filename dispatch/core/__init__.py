@@ -5,7 +5,7 @@ From the top down:
 - `destinations` opens and closes queues and topics.
 - `redelivery` removes messages and brings them back.
 - `confirmer.py` does what a write still owes, and `publisher.py` shows consumers what is written.
-- `areas` fills the lists and dispatches from them.
+- `areas` makes lists, offers arrivals to them and dispatches from them.
 - `memory` decides what stays in RAM.
 - `lanes` has the two kinds of lane, and lets stored messages arrive.
 - `model` has the classes that hold each other: destination, lane, TargetList, selector group, consumer, delivery.

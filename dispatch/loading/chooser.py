@@ -130,7 +130,7 @@ def _load_of(
         source,
         is_needed=is_needed,
         needed_claims=target.needs_claims,
-        purge_count=target.lane.purge_count,
+        recheck_count=target.lane.recheck_count,
         began_at=began_at,
     )
 

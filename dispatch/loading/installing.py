@@ -37,8 +37,8 @@ def put_into_list(load: Load[TargetList], *, is_alive: bool) -> None:
 
 
 def is_stale(load: Load[TargetList]) -> bool:
-    """Return whether messages of a load may be gone, because some of the lane were removed since the load began."""
-    return load.purge_count != load.target.lane.purge_count
+    """Return whether messages of a load may be gone, because its lane has asked loads to check since it began."""
+    return load.recheck_count != load.target.lane.recheck_count
 
 
 def _put(load: Load[TargetList], *, is_alive: bool) -> list[StoredMessage]:

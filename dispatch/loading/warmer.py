@@ -45,8 +45,8 @@ class _HeadLoad:
     regions: list[Region]
     charge: int
     buffer_bytes: int
-    purge_count: int
-    """The value of the lane's `purge_count` when the load began."""
+    recheck_count: int
+    """The value of the lane's `recheck_count` when the load began."""
 
 
 class CacheWarmer:
@@ -182,7 +182,7 @@ class CacheWarmer:
         del self._lanes[lane]
         self._lanes[lane] = following
         self.loading_bytes = charge
-        return _HeadLoad(lane, following, regions, charge, buffer_bytes, lane.purge_count)
+        return _HeadLoad(lane, following, regions, charge, buffer_bytes, lane.recheck_count)
 
     def _choose(self, lane: LaneState, begin: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
         """Choose the next messages that no cache has: at least one, and in one block.
@@ -228,7 +228,7 @@ class CacheWarmer:
         if lane.destination.selector_groups or not lane.destination.is_open or lane not in self._lanes:
             return
         for message in messages:
-            if load.purge_count == lane.purge_count or lane.pending_lane.is_pending(message[0]):
+            if load.recheck_count == lane.recheck_count or lane.pending_lane.is_pending(message[0]):
                 if not cache.fill(lane.pending_lane.number, message):
                     self._lanes[lane] = min(self._lanes[lane], message[0])
                     self._full_memories.add(lane.memory)

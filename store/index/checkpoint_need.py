@@ -1,7 +1,7 @@
 """CheckpointNeed: whether enough has changed since the last checkpoint for another one.
 
 Two things ask for a checkpoint: added messages, because a replay would read them all, and dirty blocks, because they
-can't leave RAM. Both are only in RAM, because an open begins with a checkpoint.
+can't leave RAM. Both are only in RAM, because an open ends with a checkpoint.
 
 After a checkpoint that was postponed, for want of space or descriptors, the next one is due only after as many messages
 again. Otherwise each call would try again in vain.

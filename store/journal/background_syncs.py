@@ -1,8 +1,8 @@
 """BackgroundSyncs: the syncs that a journal has the disk make while the thread that began them goes on.
 
 One is under way at a time, for all event loops of a store. It holds no lock, because a loop may end at any time. So
-whoever syncs next waits for it first: the system tells an error of a sync only once, and the next one would seem to
-succeed.
+whoever moves the durable end next waits for it first: the system tells an error of a sync only once, and the next one
+would seem to succeed. (OpenDataLogs.with_descriptor moves no durable end, and does not wait.)
 """
 
 from __future__ import annotations

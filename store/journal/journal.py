@@ -154,7 +154,7 @@ class Journal:
         self.data_log = 0
         # Everything before this is on the device. JournalSyncer notes it here, because records tell it.
         self.durable_end = 0
-        # The durable end that the newest record tells, not counting slices, acks and directories.
+        # The durable end that the newest record tells, not counting slices, acks of one run, and directories.
         self.attested_end = 0
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}

@@ -109,11 +109,13 @@ class DataLogRemover:
         # Data logs that a drop record names, and whose files still exist.
         self.recorded_as_dropped: set[int] = set()
 
-    def sealed(self) -> set[int]:
-        """Return the data logs that are not written to, not needed for replay and not leased. Requires: the lock."""
+    def relocatable(self) -> set[int]:
+        """Return the data logs out of which messages may be moved. Requires: the lock.
+
+        They are not written to, not needed for replay, not leased, and named in no drop record.
+        """
         first_needed = min(self._replayed_data_log, self._leased_from)
-        sealed = {data_log for data_log in self._journal.sizes if data_log < first_needed}
-        return sealed - self.recorded_as_dropped
+        return {data_log for data_log in self._journal.sizes if data_log < first_needed} - self.recorded_as_dropped
 
     def would_remove(self) -> bool:
         """Return whether a cleanup would remove a data log, as far as is known. Requires: the lock.

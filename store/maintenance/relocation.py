@@ -106,12 +106,12 @@ class Relocation:
         *,
         account: Account,
         data_log_bytes: int,
-        sealed: Callable[[], set[int]],
+        relocatable: Callable[[], set[int]],
         would_remove: Callable[[], bool],
         target: RelocationTarget,
         now: float,
     ) -> None:
-        """sealed: returns the data logs that cleanup may delete when nothing needs them; called with the lock.
+        """relocatable: returns the data logs that cleanup may delete when nothing needs them; called with the lock.
         would_remove: returns whether a cleanup would remove a data log; called with the lock.
         """
         self._index = index
@@ -120,7 +120,7 @@ class Relocation:
         self._checkpoint_lock, self._sync_lock, self._state_lock = locks.checkpoint, locks.sync, locks.state
         self._account = account
         self._data_log_bytes = data_log_bytes
-        self._sealed = sealed
+        self._relocatable = relocatable
         self._would_remove = would_remove
         self._target = target
         self._prepared_moving = PreparedMoving(branches, transaction_writer, journal, locks.state, account)
@@ -253,7 +253,7 @@ class Relocation:
         if not is_above and not (self._is_under_way and sizes.remaining_bytes > sizes.stop_below_bytes):
             self._is_under_way = False
             return None
-        remaining = self._sealed() - set(self._removable())
+        remaining = self._relocatable() - set(self._removable())
         choice = choose(
             self._index.data_log_uses,
             self._journal.sizes,

@@ -136,7 +136,7 @@ class Life:
             self._share = 1.0
             self.opened.store.checkpointer.checkpoint()
             self.synced()
-            sealed = sorted(self.opened.store.cleanup.remover.sealed())
+            sealed = sorted(self.opened.store.cleanup.remover.relocatable())
             for data_log in self.random.sample(sealed, min(len(sealed), 2)):
                 self.random.choice((relocate, name_survivors))(self.opened, data_log)
             if self.random.random() < 0.5:

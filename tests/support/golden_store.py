@@ -114,7 +114,7 @@ def write_golden(root: Path) -> Pending:
     relocation = store.cleanup.relocation
     for is_naming, source in ((True, None), (False, None), (True, topic_log)):
         with opened.lock:
-            source = max(store.cleanup.remover.sealed()) if source is None else source
+            source = max(store.cleanup.remover.relocatable()) if source is None else source
         assert all(steps(relocation, opened.lock, source, is_naming=is_naming, freed_bytes=1 << 20))
     store.syncer.sync()
     store.attestation.write()

@@ -1,7 +1,7 @@
 """ListRegistry: make and end the TargetLists of a store, with their selector groups and lanes.
 
 Each selector group has a list over each lane that it reads. Watermarks says how much each list may hold, and TargetArea
-(target_area.py) fills the lists.
+(target_area.py) offers arrivals to the lists.
 """
 
 from __future__ import annotations

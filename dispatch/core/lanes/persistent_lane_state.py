@@ -80,7 +80,7 @@ class PersistentLaneState(LaneState):
         sole.selector_group.wake_for(len(messages), self.destination.monitor.deferred)
 
     def arrive(self, message: StoredMessage) -> None:
-        """Let one published message arrive. Messages that waited for a sync come by `arrive_many`."""
+        """Let one published message arrive."""
         sequence = message[0]
         behind = self.published_end = sequence + 1
         sole = self.sole_list

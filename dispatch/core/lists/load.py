@@ -37,7 +37,7 @@ class Load(Generic[ListT]):
         "needs_matching",
         "is_return",
         "is_needed",
-        "purge_count",
+        "recheck_count",
         "began_at",
         "needed_claims",
         "from_cache",
@@ -60,7 +60,7 @@ class Load(Generic[ListT]):
         *,
         is_needed: bool,
         needed_claims: bool,
-        purge_count: int,
+        recheck_count: int,
         began_at: float,
     ) -> None:
         """Begin with the chosen runs; nothing is reserved or read yet."""
@@ -76,8 +76,8 @@ class Load(Generic[ListT]):
         self.is_return = source is LoadSource.RETURNED
         # Whether a consumer waits for it. If so, messages that memory can't hold become lazy; else the load is cut.
         self.is_needed = is_needed
-        # The value of the lane's `purge_count` when the load began.
-        self.purge_count = purge_count
+        # The value of the lane's `recheck_count` when the load began.
+        self.recheck_count = recheck_count
         # When the load was chosen, in monotonic seconds.
         self.began_at = began_at
         # Whether messages of its list had to be claimed when the load began.

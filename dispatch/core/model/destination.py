@@ -405,7 +405,7 @@ class LaneState(DeliveryLane):
         "charged_bytes",
         "is_timed",
         "unmatched",
-        "purge_count",
+        "recheck_count",
         "pending_cache",
         "caches",
         "pager",
@@ -426,7 +426,7 @@ class LaneState(DeliveryLane):
         counts, syncs = parts.delivery_count_table, parts.syncs_always
         super().__init__(pending_lane, id_prefix, memory, parts.message_store, counts, syncs=syncs)
         self.destination = destination
-        # Takes each arrival that no sole list takes.
+        # Takes each arrival if the lane has no sole list.
         self.target_area = parts.target_area
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
         # Arrivals take the fast path to it.
@@ -435,8 +435,8 @@ class LaneState(DeliveryLane):
         self.is_timed = False
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unmatched: SequenceSet | None = None
-        # How often messages were removed from the middle. A load that began before a removal must check again.
-        self.purge_count = 0
+        # How often loads under way were told to check again which of their messages are pending (`recheck_loads`).
+        self.recheck_count = 0
         # The cache for messages for which a list has no room.
         self.pending_cache: LanePendingCache = memory.pending_cache
         # The caches that may hold a message that is in no list.
@@ -536,7 +536,7 @@ class LaneState(DeliveryLane):
 
     def recheck_loads(self) -> None:
         """Have each load under way check when it ends which of its messages are still pending."""
-        self.purge_count += 1
+        self.recheck_count += 1
 
     # ------------------------------------------------------------------ single messages, read for deliveries
 

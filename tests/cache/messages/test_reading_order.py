@@ -107,3 +107,11 @@ def test_what_is_dropped_is_returned_as_runs() -> None:
     assert order.discard_before(6) == [(1, 2), (5, 5)]
     assert order.discard_before(6) == []
     assert all_of(order) == [8]
+
+
+def test_a_message_finds_its_place_although_all_before_it_have_left() -> None:
+    order = order_of([5], [5])
+    assert order.pop_farthest() == 5
+    order.add(20)
+    order.add(30)
+    assert order.pop_farther_than(25) == 30

@@ -220,3 +220,12 @@ def test_what_all_have_passed_is_dropped_also_where_it_came_after_later_messages
         readers.cache.put_shared(TOPIC, message(sequence))
     readers.mine.discard_before(50)
     assert readers.held() == [90]
+
+
+def test_behind_a_message_that_made_room_the_next_arrival_would_leave_a_gap() -> None:
+    readers = Readers(share_bytes=2 * charge_of(message(0)))
+    readers.mine.follow_readers([0])
+    assert readers.mine.put(MINE, message(0)) and readers.mine.admit(MINE, message(9), is_near=True)
+    assert readers.mine.put(MINE, message(1)) and readers.held() == [0, 1], "9 is farther from the reader"
+    readers.cache.take(TOPIC, 0)
+    assert not readers.mine.admit(MINE, message(10), is_near=False)

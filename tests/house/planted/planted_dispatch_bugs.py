@@ -39,14 +39,14 @@ DISPATCH_BUGS = (
         "ListContents.evict_last",
         "self.direct_bytes -= charge_of(message)",
         "pass",
-        "tests/dispatch/core/model/test_target_list.py::test_the_last_direct_message_becomes_the_first_reference",
+        "tests/dispatch/core/lists/test_target_list.py::test_the_last_direct_message_becomes_the_first_reference",
     ),
     Bug(
         "eviction gives nothing back",
         "Reclaim._shorten",
         "memory.lists_holder.release(charge)",
         "pass",
-        "tests/dispatch/core/model/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
+        "tests/dispatch/core/lists/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
     ),
     Bug(
         "a message that was returned is lost",

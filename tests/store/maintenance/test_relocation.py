@@ -246,7 +246,7 @@ def test_large_messages_move() -> None:
         opened.add(body)
     begin_data_log(opened)
     opened.store.checkpointer.checkpoint()
-    originals = opened.store.cleanup.remover.sealed()
+    originals = opened.store.cleanup.remover.relocatable()
     for data_log in sorted(originals):
         relocate(opened, data_log)
     assert set(opened.store.cleanup.delete_data_logs().deleted) == originals

@@ -311,7 +311,7 @@ class Moved(CrashExplorer):
     def _relocate(self) -> None:
         """Copy or name what is live in some data logs, whether that is worth it or not."""
         store = inside(self.bay).store
-        for data_log in self.random.sample(sealed := sorted(store.cleanup.remover.sealed()), min(len(sealed), 3)):
+        for data_log in self.random.sample(sealed := sorted(store.cleanup.remover.relocatable()), min(len(sealed), 3)):
             lock, work = inside(self.bay).lock, store.cleanup.relocation
             is_naming = self.random.random() < 0.4
             if data_log in store.index.data_log_uses:

@@ -345,7 +345,7 @@ class MovedPrepared(CrashExplorer):
     def _relocate(self) -> None:
         """Move what is in some data logs, whether that is worth it or not."""
         store = inside(self.bay).store
-        for data_log in self.random.sample(sealed := sorted(store.cleanup.remover.sealed()), min(len(sealed), 3)):
+        for data_log in self.random.sample(sealed := sorted(store.cleanup.remover.relocatable()), min(len(sealed), 3)):
             move_out_of(self.bay, data_log)
 
 

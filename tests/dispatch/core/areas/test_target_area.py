@@ -186,9 +186,9 @@ def test_what_was_removed_is_forgotten_by_lists_and_caches(areas: Areas) -> None
 
 def test_a_load_under_way_learns_that_messages_were_removed(areas: Areas) -> None:
     lane = areas.lane(areas.queue())
-    before = lane.purge_count
+    before = lane.recheck_count
     areas.target_area.forget(lane, runs((0, 0)))
-    assert lane.purge_count == before + 1
+    assert lane.recheck_count == before + 1
 
 
 def test_of_messages_that_cannot_be_read_the_last_ones_are_remembered(areas: Areas) -> None:
