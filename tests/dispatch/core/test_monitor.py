@@ -58,4 +58,4 @@ def test_each_call_of_a_broken_store_raises_an_error_of_its_own(call: Callable[[
         raised.append(caught.value)
     kept = bay.lock.failure
     assert raised[0] is not raised[1] and kept not in raised
-    assert kept is not None and kept.__traceback__ is None and not hasattr(kept, "stored")
+    assert kept is not None and kept.__traceback__ is None and "stored" not in vars(kept)
