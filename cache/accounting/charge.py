@@ -30,7 +30,7 @@ def charge_of_all(messages: Sequence[StoredMessage]) -> int:
     return charge
 
 
-def charge_of_sizes(messages: int, content_bytes: int) -> int:
+def charge_of_slice(messages: int, content_bytes: int) -> int:
     """Return the charge of so many messages with so many bytes in total."""
     return OVERHEAD_BYTES * messages + content_bytes
 

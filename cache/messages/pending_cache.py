@@ -54,6 +54,7 @@ class PendingCache(MessageCache):
     def discard_lane(self, lane_number: int) -> None:
         self._ends.pop(lane_number, None)
         super().discard_lane(lane_number)
+        self._orders.pop(lane_number, None)  # there may be readers without messages
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message, if needed with room of the HeadQueueCache. False: it is not here, and there is no room."""

@@ -39,15 +39,12 @@ class FlowControlledConsumer(CoreConsumer):
         self._dispatch_area, self._memory = dispatch_area, destination.memory
         self.destination = destination
         self.selector_group = selector_group
-        # Consumers of higher priority are served first. Read-only for callers.
         self.priority = options.priority
         self.ack_deadline_seconds = options.deadline_seconds or None
         self.is_polling = options.on_ready is None
         self.is_exclusive = False
         self.prefetch_limit = options.prefetch
-        # Number of deliveries not settled yet. Read-only for callers.
         self.in_flight = 0
-        # Number of deliveries so far; each delivery keeps its number. Read-only for callers.
         self.delivered = 0
         self.activity = Activity(options.slow_seconds, options.on_slow, monitor.monotonic())
         self.waits = ConsumerWaits(options.on_ready)

@@ -39,12 +39,12 @@ class ReachableMessages:
             if self._first_returned(target) < direct:
                 return target, False
             if direct < BEHIND_ALL:
-                is_next = (
-                    target.counterpart is None or not target.counterpart.has_supply or target.direct[0][0] == direct
-                )
-                is_next = is_next or not distribution.is_ordinary
-                is_next = is_next and not (target.returned and target.returned.first < direct)
-                return target, is_next and not is_behind
+                counterpart = target.counterpart
+                may_be_behind_counterpart = counterpart is not None and counterpart.has_supply
+                is_first = not distribution.is_ordinary or target.direct[0][0] == direct
+                is_behind_returned = bool(target.returned) and target.returned.first < direct
+                needs_load = (may_be_behind_counterpart and not is_first) or is_behind_returned or is_behind
+                return target, not needs_load
             if self._has_free_behind(target):
                 return target, False
             # What the list names cannot be handed out, but only a load finds that out, before the next list has its

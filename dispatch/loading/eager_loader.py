@@ -112,13 +112,12 @@ class EagerLoader:
         list that was examined can have a load.
         """
         loads = self._loads
-        running_low = loads.running_low
         if loads.left_alone:
             loads.poll()
         for target in self._lowest_first():
             is_awaited = target.selector_group.is_awaited and not target.is_ready
             if target.is_loading or not target.has_supply or self._needs_no_load(target, is_awaited=is_awaited):
-                del running_low[target]
+                loads.withdraw(target)
                 if not target.is_loading:
                     target.count_loaded_anew()
                 continue
@@ -128,7 +127,7 @@ class EagerLoader:
             if load is not None:
                 self._previous = target
                 return load
-            running_low.pop(target, None)
+            loads.withdraw(target)
             if target.has_supply:
                 self._dispatch_area.wait_for_memory(target)
         return None

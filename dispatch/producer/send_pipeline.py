@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 
-from ...cache.accounting.charge import charge_of_sizes
+from ...cache.accounting.charge import charge_of_slice
 from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ...store.numbering import PRIORITIES
@@ -197,7 +197,7 @@ class SendPipeline:
                 part, lengths, own = contents.part(begin, end), sizes[begin:end], own_ids[begin:end]
                 before_bytes = destination_lane.added_bytes
                 first = parts.message_store.append_slice(destination_lane, timestamp, part, lengths=lengths)
-                charge = charge_of_sizes(len(part), destination_lane.added_bytes - before_bytes)
+                charge = charge_of_slice(len(part), destination_lane.added_bytes - before_bytes)
                 parts.publisher.publish_when_durable(lane, part.arrived(first, timestamp), charge)
                 ids += ids_of(lane.id_prefix, first, own)
                 begin += len(part)

@@ -57,9 +57,9 @@ class Fullness:
         # Whether the newest data log is from the reserve, or lacks the space of a whole one.
         self.is_makeshift = False
         # Whether the disk is full, so that nothing more is added: the data log is makeshift, or the reserve incomplete.
-        self.is_full = False
+        self.is_disk_full = False
         # Whether the disk refused a record that adds something, and nothing has shown since that there is space.
-        self.is_refusing = False
+        self.has_disk_refused = False
         # Bytes of the last record that the store's limit refused; 0: no such record, or there is room for it now.
         self._refused_bytes = 0
         # Bytes of the header and the first record of the newest data log.
@@ -72,12 +72,12 @@ class Fullness:
     @property
     def is_admitting(self) -> bool:
         """Whether neither a full disk nor a stall stops anything, so that appends need not ask each time."""
-        return not self.is_full and self.stall is None
+        return not self.is_disk_full and self.stall is None
 
     @property
     def is_out_of_space(self) -> bool:
         """Whether the disk has only the reserve left, or has refused a record that adds something."""
-        return self.is_full or self.is_refusing
+        return self.is_disk_full or self.has_disk_refused
 
     @property
     def is_at_limit(self) -> bool:
@@ -92,7 +92,7 @@ class Fullness:
     @property
     def is_short_of_space(self) -> bool:
         """Whether another data log would not fit. Then nothing is kept for a lease."""
-        return self.is_full or self._is_above_limit(self._file_bytes)
+        return self.is_disk_full or self._is_above_limit(self._file_bytes)
 
     def _is_above_limit(self, size: int) -> bool:
         """Return whether `size` more bytes would exceed the store's limit."""
@@ -137,12 +137,12 @@ class Fullness:
                 self._refused_bytes = size
             raise StoreFull(size, max(limit - self._journal_bytes(), 0), "store_limit")
         self._refused_bytes = 0
-        if self.is_full:
-            self.is_refusing = True
+        if self.is_disk_full:
+            self.has_disk_refused = True
             needed_bytes = self._file_bytes + self.reserve.missing_bytes
             if known_free_bytes(self._disk) < needed_bytes or not try_resume():
                 raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space")
-        self.is_refusing = False
+        self.has_disk_refused = False
 
     def keep_space_for_acks(self, kind: int, size: int, offset: int) -> None:
         """Raise StoreFull for a dead letter or delivery count in the second half of a full disk's data log.
@@ -158,7 +158,7 @@ class Fullness:
         On a full disk the last bytes of a data log are for drop records. records: how many the newest data log has.
         """
         capacity = self.capacity
-        if self.is_full and kind != DROP:
+        if self.is_disk_full and kind != DROP:
             capacity -= min(DROPS_BYTES, capacity // 8)
         return end > capacity or records >= RECORDS_MAX
 
@@ -185,7 +185,7 @@ class Fullness:
         first_bytes: those of its header and its first record.
         """
         self.capacity, self.is_makeshift, self.first_bytes = capacity, is_makeshift, first_bytes
-        self.is_full = is_makeshift or not self.fill_reserve()
+        self.is_disk_full = is_makeshift or not self.fill_reserve()
 
     def fill_reserve(self) -> bool:
         """Make what is missing of the reserve. False: the disk has no space for it."""
@@ -202,12 +202,12 @@ class Fullness:
         """
         if not self.fill_reserve():
             return False
-        self.is_full = self.is_makeshift
+        self.is_disk_full = self.is_makeshift
         return True
 
     def disk_refused(self) -> None:
         """Note that the disk had no space for a record."""
-        self.is_refusing = True
+        self.has_disk_refused = True
 
     def lend_reserve(self) -> bool:
         """Give a part of the reserve to the index, after which the disk counts as full. False: none is left."""
@@ -215,19 +215,19 @@ class Fullness:
             is_lent = self.reserve.release_index_part()
         except OSError as error:
             raise self._fail("the reserve could not be given back", error) from error
-        self.is_full |= is_lent
+        self.is_disk_full |= is_lent
         return is_lent
 
     def note_space(self) -> bool:
         """Forget refusals that would not be repeated now. Return whether the disk has space."""
-        self.is_refusing = self.is_full
+        self.has_disk_refused = self.is_disk_full
         if not self._is_above_limit(self._refused_bytes):
             self._refused_bytes = 0
-        return not self.is_full
+        return not self.is_disk_full
 
     def _check(self) -> None:
         """Assert what holds between any two calls."""
-        assert self.is_full or not self.is_makeshift, "a makeshift data log is there only on a full disk"
+        assert self.is_disk_full or not self.is_makeshift, "a makeshift data log is there only on a full disk"
         assert self.is_makeshift or self.capacity == self._file_bytes, "a data log has the space of a whole one"
         assert 0 <= self._refused_bytes <= (self.limit_bytes or 0), "the limit refused what it can admit later"
         assert not self.accepts_replacements, "replacements are accepted in one block only"

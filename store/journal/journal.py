@@ -491,7 +491,7 @@ class Journal:
 
         This fills the reserve, leaves a makeshift data log, and notes room below the store's limit.
         """
-        if self.fullness.is_full and self._unchecked_end != _REFUSE_ALL:
+        if self.fullness.is_disk_full and self._unchecked_end != _REFUSE_ALL:
             try:
                 self._resume()
             except StoreFull:

@@ -98,7 +98,7 @@ def test_reserve_holds_the_record_that_opens_a_data_log_however_many_queues_ther
         opened.lane(f"queue {n} with a name of some length " * 5)
     sent = fill(opened)
     assert simulated(opened).image()[f"{JOURNAL}/reserve-1"] == bytes(4 * opened.store.journal.fullness.first_bytes)
-    while not opened.store.journal.fullness.is_full:
+    while not opened.store.journal.fullness.is_disk_full:
         opened.remove(0)
     assert opened.store.journal.fullness.first_bytes > FILE_BYTES // 4, "it would not have fit into the smaller one"
     assert opened.bodies() == sent[1:]
@@ -124,7 +124,7 @@ def test_record_that_opens_a_data_log_and_is_larger_than_one_finds_space_in_the_
     assert again.bodies() == sent[1:]
     disk.capacity_bytes += 1 << 30
     opened.add(b"at last")
-    assert opened.bodies() == [*sent[1:], b"at last"] and not journal.fullness.is_full
+    assert opened.bodies() == [*sent[1:], b"at last"] and not journal.fullness.is_disk_full
 
 
 def test_reserve_that_was_closed_is_not_made_again() -> None:
@@ -134,7 +134,7 @@ def test_reserve_that_was_closed_is_not_made_again() -> None:
     journal.fullness.reserve.close()
     opened.add(BODY)
     journal.roll()
-    assert reserve_files(simulated(opened)) == [] and not journal.fullness.is_full
+    assert reserve_files(simulated(opened)) == [] and not journal.fullness.is_disk_full
 
 
 def test_send_is_refused_whole_with_its_numbers_and_what_to_do() -> None:
@@ -156,7 +156,7 @@ def test_acks_go_on_where_the_disk_is_full_and_sends_stay_refused() -> None:
     newest = opened.store.journal.data_log
     for sequence in range(0, len(sent), 2):
         opened.remove(sequence)
-    assert opened.store.journal.data_log > newest and opened.store.journal.fullness.is_full
+    assert opened.store.journal.data_log > newest and opened.store.journal.fullness.is_disk_full
     with pytest.raises(StoreFull):
         opened.add(b"x")
     with pytest.raises(StoreFull):
@@ -184,9 +184,9 @@ def test_drops_go_on_where_even_the_reserve_is_full_of_acks() -> None:
         while True:
             opened.remove(0)
     journal = opened.store.journal
-    assert journal.fullness.is_full and reserve_files(simulated(opened)) == ["reserve-2"]
+    assert journal.fullness.is_disk_full and reserve_files(simulated(opened)) == ["reserve-2"]
     assert len(opened.store.cleanup.run().deleted) >= 5
-    assert not journal.fullness.is_full and reserve_files(simulated(opened)) == ["reserve-1", "reserve-2"]
+    assert not journal.fullness.is_disk_full and reserve_files(simulated(opened)) == ["reserve-1", "reserve-2"]
     opened.add(b"at last")
     assert opened.bodies() == [b"at last"]
 
@@ -204,11 +204,11 @@ def test_traffic_goes_on_without_a_restart_when_cleanup_has_freed_space() -> Non
 
 def test_traffic_goes_on_without_a_cleanup_when_others_have_freed_space() -> None:
     opened, sent = full_store()
-    while not opened.store.journal.fullness.is_full:
+    while not opened.store.journal.fullness.is_disk_full:
         opened.remove(0)
     simulated(opened).capacity_bytes += 2 * FILE_BYTES
     opened.add(b"at last")
-    assert opened.bodies() == [*sent[1:], b"at last"] and not opened.store.journal.fullness.is_full
+    assert opened.bodies() == [*sent[1:], b"at last"] and not opened.store.journal.fullness.is_disk_full
 
 
 def test_checkpoint_takes_space_of_the_reserve_so_that_cleanup_can_free_some() -> None:
@@ -232,9 +232,11 @@ def test_checkpoint_that_finds_no_space_even_so_is_postponed() -> None:
     opened = OpenStore(disk, index, max_file_bytes=FILE_BYTES)
     opened.add(BODY)
     index.needed_bytes = 1 << 50
-    assert not opened.store.checkpointer.checkpoint() and index.refused == 2 and opened.store.journal.fullness.is_full
+    assert (
+        not opened.store.checkpointer.checkpoint() and index.refused == 2 and opened.store.journal.fullness.is_disk_full
+    )
     opened.add(BODY)
-    assert not opened.store.journal.fullness.is_full, "the journal itself has space"
+    assert not opened.store.journal.fullness.is_disk_full, "the journal itself has space"
     assert opened.bodies() == [BODY] * 2
 
 
@@ -311,7 +313,7 @@ def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: P
 
     disk.on_call = crash
     for step in range(60):
-        was_full |= opened.store.journal.fullness.is_full
+        was_full |= opened.store.journal.fullness.is_disk_full
         if step % 20 == 19:
             opened.store.cleanup.run()
             continue
@@ -414,7 +416,7 @@ def test_send_above_the_limit_is_refused_at_once_and_acks_go_on() -> None:
     opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=limit)
     sent = fill(opened)
     journal = opened.store.journal
-    assert limit - len(BODY) - 200 < journal.journal_bytes <= limit and not journal.fullness.is_full
+    assert limit - len(BODY) - 200 < journal.journal_bytes <= limit and not journal.fullness.is_disk_full
     with pytest.raises(StoreFull) as caught:
         opened.add(BODY)
     assert caught.value.limit == "store_limit" and caught.value.available_bytes == limit - journal.journal_bytes

@@ -33,6 +33,10 @@ class LoadRequests:
             self.running_low[target] = None
             self.wake_loader()
 
+    def withdraw(self, target: TargetList) -> None:
+        """Take back the request of a list, if there is one: it needs no load, or can have none for now."""
+        self.running_low.pop(target, None)
+
     def forget(self, target: TargetList) -> None:
         """Forget a list that has ended."""
         self.running_low.pop(target, None)

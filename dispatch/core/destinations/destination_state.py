@@ -16,7 +16,7 @@ from ....store.numbering import PRIORITIES
 from ...admission.limits import DestinationLimits
 from ..lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..lanes.persistent_lane_state import PersistentLaneState
-from ..model.counting import COUNTERS_OF_CLOSED, NOTHING_COUNTED, DestinationTotals, EarlierCounts
+from ..model.counting import NOTHING_COUNTED, DestinationTotals, EarlierCounts
 from ..model.delivery import AbstractConsumer, Delivery, DeliveryLane
 from ..model.destination import LANE_STATE_BYTES, CoreDestination, DestinationStateParts, LaneState
 from ..model.lifecycle import Lifecycle
@@ -166,10 +166,7 @@ class DestinationState(CoreDestination):
         """
         self.lanes = self.non_persistent_lanes = NO_LANES
         self.selector_groups = {}
-        if self.lifecycle is Lifecycle.CLOSED:
-            self.counters = COUNTERS_OF_CLOSED
-        else:
-            self.counters.earlier = NOTHING_COUNTED
+        self.counters.earlier = NOTHING_COUNTED
 
     def put_lane(self, priority: int, lane: PersistentLaneState) -> None:
         """Set the lane of persistent messages of a priority. Requires: the lock."""

@@ -78,12 +78,12 @@ class NonPersistentLaneState(LaneState):
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Add one message and return its sequence. StoreFull or SpillFailed: nothing has changed."""
-        pending_lane = self.non_persistent_lane
+        non_persistent_lane = self.non_persistent_lane
         persistent_lane_state = self.persistent_lane_state
-        if persistent_lane_state is not None and persistent_lane_state.published_end != pending_lane.newest_turn:
-            pending_lane.take_turn(persistent_lane_state.published_end)
+        if persistent_lane_state is not None and persistent_lane_state.published_end != non_persistent_lane.newest_turn:
+            non_persistent_lane.take_turn(persistent_lane_state.published_end)
         length = len(properties) + len(body)
-        sequence = pending_lane.add(length)
+        sequence = non_persistent_lane.add(length)
         message = (sequence, properties, body, timestamp)
         sole = self.sole_list
         if sole is not None and sole.frontier == sequence and not sole.references.count:
@@ -106,9 +106,9 @@ class NonPersistentLaneState(LaneState):
             if sole is not None:
                 self._cache_or_spill(sole, message)
             else:
-                is_spilled = self.overflow.ensure_room(pending_lane, message, length + OVERHEAD_BYTES)
+                is_spilled = self.overflow.ensure_room(non_persistent_lane, message, length + OVERHEAD_BYTES)
         except BaseException:
-            pending_lane.retract()
+            non_persistent_lane.retract()
             raise
         self.published_end = sequence + 1
         if sole is None:
@@ -119,38 +119,40 @@ class NonPersistentLaneState(LaneState):
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes) -> int:
         """Add a message that has a delay, an expiry, or both. No list gets it before it is due."""
-        pending_lane = self.non_persistent_lane
-        pending_lane.admit_times()
+        non_persistent_lane = self.non_persistent_lane
+        non_persistent_lane.admit_times()
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
-            pending_lane.put_times(sequence, times)
+            non_persistent_lane.put_times(sequence, times)
             self.note_times(self)
             return sequence
         persistent_lane_state = self.persistent_lane_state
-        before = pending_lane.newest_turn if persistent_lane_state is None else persistent_lane_state.published_end
-        if before != pending_lane.newest_turn:
-            pending_lane.take_turn(before)
-        sequence = pending_lane.add(len(properties) + len(body))
+        before = (
+            non_persistent_lane.newest_turn if persistent_lane_state is None else persistent_lane_state.published_end
+        )
+        if before != non_persistent_lane.newest_turn:
+            non_persistent_lane.take_turn(before)
+        sequence = non_persistent_lane.add(len(properties) + len(body))
         try:
-            self.overflow.take_in(pending_lane, (sequence, properties, body, timestamp))
+            self.overflow.take_in(non_persistent_lane, (sequence, properties, body, timestamp))
         except BaseException:
-            self.non_persistent_lane.retract()
+            non_persistent_lane.retract()
             raise
-        pending_lane.put_times(sequence, times)
+        non_persistent_lane.put_times(sequence, times)
         self.note_times(self)
         self.arrive_unloaded(sequence + 1)
         return sequence
 
     def skip_to(self, sequence: int) -> None:
         """Give the next message this sequence; other lanes have the lower ones. StoreFull: see NonPersistentLane."""
-        pending_lane = self.non_persistent_lane
-        first = pending_lane.next_sequence
+        non_persistent_lane = self.non_persistent_lane
+        first = non_persistent_lane.next_sequence
         if first < sequence:
             try:
-                pending_lane.skip_to(sequence)
+                non_persistent_lane.skip_to(sequence)
             finally:
-                self.first_sequence += pending_lane.next_sequence - first  # nobody enqueued these sequences
-                self.target_area.pass_holes(self, pending_lane.next_sequence)
+                self.first_sequence += non_persistent_lane.next_sequence - first  # nobody enqueued these sequences
+                self.target_area.pass_holes(self, non_persistent_lane.next_sequence)
 
     def uncount(self, message: StoredMessage) -> None:
         """Take a message out of the statistics that was added and removed again, because another lane refused it."""

@@ -125,11 +125,6 @@ class DestinationCounters:
         )
 
 
-COUNTERS_OF_CLOSED: Final = DestinationCounters()
-"""What all destinations that are closed have as their counters: their counts are in CountedRows, and nothing is counted
-in an object that is closed. A deleted one keeps its own, for reports and for sends that still wait there.
-"""
-
 _COLUMNS: Final = len(EarlierCounts._fields)
 
 

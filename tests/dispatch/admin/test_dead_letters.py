@@ -525,7 +525,7 @@ def test_full_disk_takes_them_from_the_reserve_and_leaves_acks_the_rest() -> Non
     moved = simulated.queue("DLQ.orders").depth
     assert 0 < moved < 2_000 and orders.depth == 2_000 - moved
     journal = simulated.journal
-    assert journal.fullness.is_full and journal.offset <= 32 * 1024 + 2_000
+    assert journal.fullness.is_disk_full and journal.offset <= 32 * 1024 + 2_000
     with simulated.queue("other").subscribe(prefetch=0) as consumer:
         while batch := consumer.take(100):
             for delivery in batch:

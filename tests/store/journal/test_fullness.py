@@ -84,12 +84,12 @@ def test_appends_ask_again_where_the_limit_would_be_passed() -> None:
 def test_a_full_disk_refuses_what_adds_until_the_reserve_is_whole() -> None:
     held = Held()
     assert held.fullness.lend_reserve() and not held.fullness.lend_reserve()
-    assert held.fullness.is_full and held.fullness.unchecked_end(FIRST_BYTES, 1, 0) == 0
+    assert held.fullness.is_disk_full and held.fullness.unchecked_end(FIRST_BYTES, 1, 0) == 0
     with pytest.raises(StoreFull):
         held.refuse_if_full(10)
-    assert held.fullness.is_refusing and not held.fullness.note_space()
+    assert held.fullness.has_disk_refused and not held.fullness.note_space()
     held.refuse_if_full(10, resumes=True)
-    assert not held.fullness.is_refusing
+    assert not held.fullness.has_disk_refused
 
 
 def test_a_makeshift_data_log_keeps_half_for_acks_and_its_end_for_drops() -> None:
@@ -132,16 +132,16 @@ def test_a_disk_is_full_until_the_reserve_is_whole_and_the_data_log_no_makeshift
     held = Held()
     held.fullness.lend_reserve()
     held.disk.fail("preallocate", 1, errno.ENOSPC)
-    assert not held.fullness.try_end() and held.fullness.is_full
-    assert held.fullness.try_end() and not held.fullness.is_full
+    assert not held.fullness.try_end() and held.fullness.is_disk_full
+    assert held.fullness.try_end() and not held.fullness.is_disk_full
     held.fullness.begin_data_log(FILE_BYTES // 2, FIRST_BYTES, is_makeshift=True)
-    assert held.fullness.try_end() and held.fullness.is_full
+    assert held.fullness.try_end() and held.fullness.is_disk_full
 
 
 def test_a_record_that_the_disk_refused_is_forgotten_once_there_is_room() -> None:
     held = Held()
     held.fullness.disk_refused()
-    assert held.fullness.is_out_of_space and not held.fullness.is_full
+    assert held.fullness.is_out_of_space and not held.fullness.is_disk_full
     assert held.fullness.note_space() and not held.fullness.is_out_of_space
 
 

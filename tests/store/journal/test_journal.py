@@ -672,7 +672,7 @@ def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journ
         journal.append_slice(4, 1, 0, 5, Contents([b"", b""], [b"two", b"three"]))
     with pytest.raises(StoreFull, match="the limit at hand"):
         append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"in a transaction")
-    assert not journal.fullness.is_full and not journal.fullness.is_refusing
+    assert not journal.fullness.is_disk_full and not journal.fullness.has_disk_refused
     newest = journal.data_log
     while journal.data_log < newest + 2:  # acks go on, from data log to data log
         journal.append_ack(4, 1, 0, 1)
