@@ -320,9 +320,10 @@ class Browsers:
         matcher.decode(load.held, load.survey)
         load.held[:] = [message for message in load.held if _is_wanted(matcher, lane, message, load.survey)]
         if load.survey is not None:
+            scan = lane.scan()
             with self._monitor.lock, self._monitor.all_or_broken:
-                lane.scan().note_survey(load.survey)
-            lane.scan().make_survey_room()
+                scan.note_survey(load.survey)
+            scan.make_survey_room()
 
     # ------------------------------------------------------------------ memory
 

@@ -39,7 +39,7 @@ class LoadRequests:
 
     def forget(self, target: TargetList) -> None:
         """Forget a list that has ended."""
-        self.running_low.pop(target, None)
+        self.withdraw(target)
         self.trials.forget(target)
 
     # ------------------------------------------------------------------ the consumer's thread
@@ -76,7 +76,7 @@ class LoadRequests:
     def leave(self, target: TargetList) -> None:
         """Leave a list to its consumer from now on, on trial."""
         self.trials.begin(target)
-        self.running_low.pop(target, None)
+        self.withdraw(target)
         self.wake_loader()  # from now on the loader polls this list
 
     def _feed_again(self, target: TargetList) -> None:

@@ -29,7 +29,7 @@ class PersistentLaneState(LaneState):
     the messages are. The state lock guards it.
     """
 
-    __slots__ = ("destination_lane", "_message_store")
+    __slots__ = ("destination_lane",)
 
     def __init__(
         self,
@@ -46,7 +46,6 @@ class PersistentLaneState(LaneState):
         super().__init__(destination, destination_lane if pending_lane is None else pending_lane, id_prefix)
         # The store's lane of the queue or topic. Records add messages to it.
         self.destination_lane = destination_lane
-        self._message_store = destination.parts.message_store
 
     # ------------------------------------------------------------------ arrivals
 
@@ -121,7 +120,7 @@ class PersistentLaneState(LaneState):
         """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
         pending_lane = self.pending_lane
         assert isinstance(pending_lane, JournaledLane)
-        return self._message_store.quarantine(pending_lane, sequence)
+        return self.destination.parts.message_store.quarantine(pending_lane, sequence)
 
     def scan(self) -> LaneScan:
         """Return a scan that skips blocks by the fingerprints of the index."""

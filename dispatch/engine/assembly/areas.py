@@ -91,7 +91,6 @@ def make_areas(
         message_group_memory=memory.message_group_memory,
     )
     distribution_chooser = DistributionChooser(foundation.policies, distributions)
-    directory = store_layer.directory
     reading = Overdraft(foundation.budget.holders[holder_names.READ_BUFFERS])
     return AreaLayer(
         memory=memory,

@@ -84,15 +84,16 @@ class UnmatchedAcker:
         finally:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._reading.release(run.charge)
+        scan = run.lane.scan()
         with self._monitor.lock, self._monitor.all_or_broken:
             for lane, begin in run.examiners.items():
                 if lane.subscription in self._selecting:
                     assert lane.subscription.selector is not None
                     lane.note_examined(unmatched[lane.subscription.selector.text], begin, run.last)
             if run.survey is not None:
-                run.lane.scan().note_survey(run.survey)
+                scan.note_survey(run.survey)
         if run.survey is not None:
-            run.lane.scan().make_survey_room()
+            scan.make_survey_room()
         return True
 
     def _examine(self, run: _Run) -> dict[str, SequenceSet]:

@@ -98,23 +98,23 @@ def test_message_for_whose_copy_the_disk_has_no_space_is_kept_until_it_has(call:
 
 
 def test_message_is_kept_where_the_quarantine_is_full() -> None:
-    bay = damaged_bay(on_missing_data_log="report")
-    bay.disk.make_directory(QUARANTINE)
-    for n in range(PARTS_MAX):
-        bay.disk.open(f"{QUARANTINE}/{n}", create=True)
-    taken(bay)
-    bay.bay.step()
+    bay = damaged_beside("")
     assert bay.queue().depth == 3 and len(bay.disk.list(QUARANTINE)) == PARTS_MAX
 
 
 def test_copies_that_crashes_left_unfinished_take_no_place_in_the_quarantine() -> None:
+    assert damaged_beside(".part").queue().depth == 2
+
+
+def damaged_beside(suffix: str) -> SimulatedBay:
+    """A store that has met a damaged message, with as many files of that suffix in the quarantine as it may have."""
     bay = damaged_bay(on_missing_data_log="report")
     bay.disk.make_directory(QUARANTINE)
     for n in range(PARTS_MAX):
-        bay.disk.open(f"{QUARANTINE}/{n}.part", create=True)
+        bay.disk.open(f"{QUARANTINE}/{n}{suffix}", create=True)
     taken(bay)
     bay.bay.step()
-    assert bay.queue().depth == 2
+    return bay
 
 
 def poisoned_bay(*, is_topic: bool = False, **fields: Any) -> SimulatedBay:

@@ -144,14 +144,8 @@ def test_a_part_of_a_transaction_that_is_deleted_leaves_holes() -> None:
     again.check()
 
 
-def test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record() -> None:
-    bay = SimulatedBay(**SMALL_FILES)
-    queue = bay.queue()
-    queue.send_many([Message(b"0"), Message(b"1")])
-    transaction = bay.bay.transaction()
-    queue.send(b"2", transaction=transaction)
-    consumer = queue.subscribe()
-    consumer.take()[0].ack(transaction)
+def prepare_and_outlive(bay: SimulatedBay, transaction: forebay.Transaction) -> None:
+    """Prepare a transaction in a data log of its own, and clean up until that data log is gone."""
     transaction.write_gathered()
     fill(bay)
     bay.journal.roll()
@@ -161,6 +155,17 @@ def test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record() -> None
         fill(bay)
         bay.bay.cleanup()
     assert home not in data_logs(bay)
+
+
+def test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record() -> None:
+    bay = SimulatedBay(**SMALL_FILES)
+    queue = bay.queue()
+    queue.send_many([Message(b"0"), Message(b"1")])
+    transaction = bay.bay.transaction()
+    queue.send(b"2", transaction=transaction)
+    consumer = queue.subscribe()
+    consumer.take()[0].ack(transaction)
+    prepare_and_outlive(bay, transaction)
     for with_index in (True, False):
         again = crashed(bay, with_index=with_index)
         (branch,) = again.bay.prepared()
@@ -181,15 +186,7 @@ def test_an_index_found_damaged_on_the_way_leaves_no_second_copy_of_a_branch() -
     consumer = queue.subscribe()
     deliveries = consumer.take(2)
     queue.send(b"2", transaction=transaction)
-    transaction.write_gathered()
-    fill(bay)
-    bay.journal.roll()
-    transaction.prepare(b"x")
-    home = bay.journal.data_log
-    for _ in range(3):
-        fill(bay)
-        bay.bay.cleanup()
-    assert home not in data_logs(bay)
+    prepare_and_outlive(bay, transaction)
     bay.bay.checkpoint()
     deliveries[0].ack()
     checkpoint = bay.metadata.history[-1]
